@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What crosses borders: frames in session memory, link messages between daemons, messages on the local socket.
+ * All integers little-endian; structs are read and written field by field (broker/lib/codec.h), except in rings,
+ * where both sides are the same machine and a frame header is copied out whole before it is looked at.
+ */
+#ifndef GLEAM_PROTO_WIRE_H
+#define GLEAM_PROTO_WIRE_H
+
+#include <assert.h>
+#include <stdint.h>
+
+/* ---- frames: commands, replies and notices, in rings and reply slots ---- */
+
+#define FRAME_ALIGN    8u
+#define FRAME_SIZE_MAX (64u << 10) /* a launch has 32 KiB of parameters at most; inline bytes 32 KiB */
+#define INLINE_MAX     (32u << 10) /* bytes of a copy that travel in its frame; more go through an arena */
+
+enum frame_kind {
+	FRAME_PAD = 0,	   /* fills the end of a ring; size counts, nothing else is looked at */
+	FRAME_COMMAND = 1, /* op: enum op (gen/ops.h) */
+	FRAME_REPLY = 2,   /* op: of the command it answers; payload: le32 CUresult, then the out fields */
+	FRAME_NOTICE = 3,  /* op: enum notice */
+};
+
+enum frame_flag {
+	FRAME_WANTS_REPLY = 1, /* slot names the reply slot */
+	FRAME_BULK_UP = 2,     /* a bulk_ref to the up arena follows the header; its bytes travel on a bulk lane */
+	FRAME_BULK_DOWN = 4,   /* a bulk_ref to down cells follows the header: command: room given; reply, notice: bytes filled */
+	FRAME_PTDS = 8,	       /* called through a per-thread-stream entry point (for traces; streams are resolved) */
+	FRAME_FLAGS = 15,      /* any other bit is refused */
+};
+
+/*
+ * The payload of a command whose op has a stream scope begins with that stream's handle (8 bytes), so that the
+ * executor can queue a frame without decoding it. Frames start at multiples of FRAME_ALIGN and never wrap.
+ */
+struct frame_hdr {
+	uint32_t size; /* whole frame, this header included, before padding to FRAME_ALIGN; FRAME_SIZE_MAX at most */
+	uint16_t op;
+	uint8_t kind;
+	uint8_t flags;
+	uint16_t slot;	/* FRAME_WANTS_REPLY and FRAME_REPLY */
+	uint16_t ctx;	/* index of the context that is current for the call; CTX_NONE without */
+	uint32_t thread; /* client thread number, counted from 1: for traces and per-thread streams */
+	uint64_t seq;	/* commands: 1, 2, 3 ... per session; replies and notices: the command they speak of */
+};
+static_assert(sizeof(struct frame_hdr) == 24, "frame_hdr is fixed");
+#define CTX_NONE 0xffffu
+
+struct bulk_ref {
+	uint32_t offset; /* in its arena */
+	uint32_t size;	 /* SESSION_CELL_SIZE at most, for the up arena; a run of neighbouring cells downwards */
+	uint64_t cookie; /* down: the client's own; comes back unchanged. up: position in the arena (free-running) of the piece's start */
+};
+static_assert(sizeof(struct bulk_ref) == 16, "bulk_ref is fixed");
+
+/*
+ * Notices of a worker. BROKER ones are consumed by the client's broker, which turns them into words of the session
+ * memory; the others go on into the client's n2c ring.
+ */
+enum notice {
+	NOTICE_PROGRESS = 1, /* BROKER: u32 word, u32 value. */
+	NOTICE_ERROR = 2,    /* BROKER: u32 context, u32 code, u32 op, (seq in the header); kept if the error word is empty */
+	NOTICE_CONSUMED = 3, /* BROKER: u64 up_tail */
+	NOTICE_LANDED = 16,  /* FRAME_BULK_DOWN: bytes of an asynchronous copy to the host lie in the cells */
+	NOTICE_FREED = 17,   /* u64 address: work issued before its free has completed and it is unmapped */
+	NOTICE_HOST_CALL = 18, /* u64 id: the stream has come to this host function; it waits for GLEAM_HOST_DONE */
+	NOTICE_PRINT = 19,   /* bytes: device printf text */
+	NOTICE_RECALL = 20,  /* u32 device, u64 bytes: give back unspent grant, if there is any */
+};
+
+/* ---- links: between a broker and a node, inside TLS ---- */
+
+#define LINK_VERSION   1
+#define LINK_MSG_MAX   (SESSION_CELL_SIZE_MAX + 4096u)
+#define SESSION_CELL_SIZE_MAX (1u << 20)
+#define LINK_PORT      4711
+#define LINK_LANES_MAX 16 /* bulk lanes of a link */
+
+/*
+ * link_hdr, then size - 16 bytes. Lane 0 carries commands and everything small; lanes 1.. carry BULK messages only.
+ */
+struct link_hdr {
+	uint32_t size; /* whole message, header included; LINK_MSG_MAX at most */
+	uint16_t type; /* enum link_msg */
+	uint16_t flags; /* 0 */
+	uint32_t session; /* chosen by the broker; 0 for the link itself */
+	uint32_t reserved; /* 0 */
+};
+static_assert(sizeof(struct link_hdr) == 16, "link_hdr is fixed on the wire");
+
+enum link_msg {
+	/* both ways, first on every lane: u32 version, u32 lane number, u32 lanes, u8 hash[32] of the protocol
+	 * (gen/ops.h), u8 link id[16] (chosen by the broker, the same on all lanes), str host name.
+	 * A different hash: HELLO_REFUSED with the reason, then close. */
+	LINK_HELLO = 1,
+	LINK_HELLO_REFUSED = 2, /* str reason */
+	/* broker -> node */
+	LINK_ATTACH = 3,   /* open a session: u32 client pid, u32 uid, str program, str environment (NUL separated settings) */
+	LINK_DETACH = 4,   /* the client is gone: end the worker, free everything at once */
+	LINK_SPAN = 5,	   /* u64 position in ring c2n, then the bytes from there on (whole frames, padding included) */
+	LINK_BULK_UP = 6,  /* bulk lanes: u64 seq, u64 cookie, u32 offset, u32 size, bytes: to the up arena, then the landed word */
+	LINK_SEEN = 7,	   /* u64 position in n2c notices that need no answer (reserved) */
+	LINK_PING = 8,	   /* u64 stamp */
+	LINK_REPORT_WANTED = 9, /* ask for LINK_REPORT each u32 ms */
+	/* node -> broker */
+	LINK_ATTACHED = 16,  /* u32 result: 0, or enum session_end; str reason */
+	LINK_ENDED = 17,     /* the worker is gone: u32 enum session_end, str reason */
+	LINK_CONSUMED = 18,  /* u64 tail of ring c2n at the worker */
+	LINK_FRAME = 19,     /* a reply or notice frame as it stands */
+	LINK_BULK_DOWN = 20, /* bulk lanes: u32 offset, u32 size, bytes for the down arena, then the frame they belong to */
+	LINK_PONG = 21,	     /* u64 stamp */
+	LINK_REPORT = 22,    /* load of the node: see stats.h */
+};
+
+enum session_end {
+	END_NONE = 0,
+	END_CLIENT_GONE = 1,
+	END_WORKER_DIED = 2,	/* crashed or killed */
+	END_LINK_LOST = 3,	/* longer than the grace time */
+	END_PROTOCOL = 4,	/* one side broke the rules: frames, lengths, references */
+	END_NO_SERVER = 5,	/* none configured, none reachable */
+	END_NO_DEVICE = 6,	/* the node's driver shows no GPU, or could not be loaded */
+	END_REFUSED = 7,	/* limits: sessions, memory */
+	END_VERSION = 8,	/* library, broker and node are not of one protocol */
+	END_SHUTDOWN = 9,	/* the daemon was told to stop */
+};
+
+/* ---- local socket: SOCK_SEQPACKET unix socket; one message a packet ---- */
+
+#define LOCAL_MSG_MAX (64u << 10)
+#define LOCAL_SOCKET_SYSTEM "/run/gleam/gleamd.sock" /* ordinary users' own daemon: $XDG_RUNTIME_DIR/gleam/gleamd.sock */
+
+/* u32 enum local_msg, then */
+enum local_msg {
+	/* client -> gleamd: u32 version, u8 hash[32], u32 pid as the client sees it, str program, str settings
+	 * (GLEAM_SERVER=..., CUDA_* that the worker must know; NUL separated) */
+	LOCAL_OPEN = 1,
+	/* gleamd -> client, with descriptors {session memory, doorbell eventfd}: u32 0, str server name. The session is
+	 * LIVE when the packet arrives. */
+	LOCAL_OPENED = 2,
+	/* gleamd -> client, then it closes: u32 enum session_end, str reason */
+	LOCAL_REFUSED = 3,
+	/* gleamctl -> gleamd: str JSON request {"cmd": "...", ...}; answered by one or more LOCAL_JSON packets */
+	LOCAL_CONTROL = 16,
+	LOCAL_JSON = 17, /* u32 more, str part of the JSON answer */
+};
+
+#endif
