@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A call: what every exported function is made of. Generated code enters and leaves; bodies (generated or by hand,
+ * do_cuX()) check, encode straight into the ring, and post or wait. Lives on the application's thread.
+ *
+ *	call_enter() -> body -> call_leave()
+ *	body: check arguments; call_open(); msg_X_put(&call->w, &m); call_post() or call_wait(); ans_X_get(&call->r, &a)
+ *
+ * Between call_open() and call_post() or call_wait() the session's append lock is held: nothing may wait there.
+ */
+#ifndef GLEAM_CALL_H
+#define GLEAM_CALL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "broker/lib/codec.h"
+#include "broker/proto/cuda_abi.h"
+#include "broker/proto/handle.h"
+#include "broker/proto/wire.h"
+#include "gen/api.h"
+#include "gen/ops.h"
+
+#define GLEAM_EXPORT __attribute__((visibility("default")))
+
+struct session;
+struct context;
+struct thread;
+
+enum needs {
+	NEEDS_NONE,    /* works before cuInit and in a forked child */
+	NEEDS_INIT,    /* NOT_INITIALIZED before cuInit */
+	NEEDS_CONTEXT, /* INVALID_CONTEXT without a current one; its latched error, if sticky, comes back at once */
+};
+
+struct call {
+	uint16_t api; /* enum api */
+	bool ptds;    /* NULL streams mean this thread's stream */
+	struct thread *thread;
+	struct context *context; /* current; NULL where none is needed and none is set */
+	struct session *session; /* the context's, or the process's; NULL for NEEDS_NONE */
+
+	/* between call_open() and its end */
+	struct writer w; /* at the payload */
+	uint8_t *frame;
+	uint16_t op;
+	uint16_t slot;
+
+	/* after call_wait() */
+	struct reader r; /* at the first out field */
+
+	uint64_t entered_ns; /* only while tracing */
+};
+
+CUresult call_enter(struct call *call, enum api api, enum needs needs, bool ptds);
+CUresult call_leave(struct call *call, CUresult result);
+
+/*
+ * Reserve room for a command of at most @payload_max bytes of payload; waits for room where the ring is full.
+ * Takes the append lock on success, nothing on failure. NEEDS_CONTEXT calls carry their context in the header.
+ */
+CUresult call_open(struct call *call, enum op op, size_t payload_max);
+/* The same for a frame that refers to arena bytes; @flag is FRAME_BULK_UP or FRAME_BULK_DOWN. */
+CUresult call_open_bulk(struct call *call, enum op op, size_t payload_max, enum frame_flag flag,
+			const struct bulk_ref *ref);
+/* Publish without waiting. Returns the command's sequence number. Releases the append lock. */
+uint64_t call_post(struct call *call);
+/* Publish and wait for the reply, whose CUresult is returned; on success call->r stands at the out fields, which stay
+ * valid until call_leave(). Releases the append lock before it waits. */
+CUresult call_wait(struct call *call);
+
+/* ---- handles, as stubs use them ---- */
+
+#define HANDLE_NULL_OK 1u
+
+/* @handle_out is the wire handle (0 for an allowed NULL). INVALID_HANDLE for anything that is not a live @type; a
+ * kernel is accepted as a function. Says CONTEXT_IS_DESTROYED where its context is gone. */
+CUresult call_handle(struct call *call, enum object_type type, const void *handle, unsigned marks,
+		     uint64_t *handle_out);
+/* Streams: NULL, 1 and 2 are resolved (legacy or this thread's own, by call->ptds). */
+CUresult call_stream(struct call *call, CUstream stream, uint64_t *handle_out);
+/* A new handle of the current context; INVALID handles only after handle_forget(). OUT_OF_MEMORY when all are in use. */
+CUresult call_birth(struct call *call, enum object_type type, uint64_t *handle_out);
+/* The handle is dead, or its birth was never sent. */
+void call_death(struct call *call, uint64_t handle);
+
+/* A function that isn't served: NOT_SUPPORTED, and one log line a process and name with the reason. */
+CUresult call_refuse(struct call *call, const char *why);
+
+#endif
