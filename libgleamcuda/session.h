@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The process's session with a server: socket, session memory, reply slots, cells, up pieces, sequence numbers.
+ * One a process and node. Made by cuInit; lives until the process ends (destructors of others may still call).
+ * Any thread; what guards what is said at the fields.
+ */
+#ifndef GLEAM_SESSION_H
+#define GLEAM_SESSION_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "broker/lib/ring.h"
+#include "broker/proto/cuda_abi.h"
+#include "broker/proto/ring.h"
+#include "broker/proto/snapshot.h"
+#include "broker/proto/wire.h"
+
+struct session {
+	/* set when it is opened, then only read */
+	uint8_t *memory; /* SESSION_SIZE bytes shared with gleamd */
+	struct session_header *header;
+	int socket;   /* closes when this process ends: that is how gleamd knows */
+	int doorbell; /* eventfd: the broker sleeps, there is something in c2n */
+	struct snapshot snapshot;
+	char server[64];
+
+	/* guarded by append_lock */
+	pthread_mutex_t append_lock;
+	struct ring c2n;
+	uint64_t seq; /* of the last command */
+
+	/* guarded by cell_lock */
+	pthread_mutex_t cell_lock;
+	pthread_cond_t cell_freed;
+	uint64_t cells_used; /* bit per down cell */
+
+	/* guarded by up_lock */
+	pthread_mutex_t up_lock;
+
+	/* atomics */
+	uint64_t slots_used[SESSION_SLOTS / 64];
+	uint32_t dead; /* set once, when the broker says so or its socket is gone */
+};
+static_assert(SESSION_CELLS <= 64, "cells_used has a bit for each");
+
+/* The process's session, NULL before cuInit succeeded. */
+struct session *session_current(void);
+/* Open it: 0, or -errno with a reason that the log has. NO_DEVICE and its kin are decided by the caller from @result_out. */
+int session_open(CUresult *result_out);
+/* True when every call has to fail; CUDA_ERROR_… for it (DEVICE_UNAVAILABLE, SYSTEM_NOT_READY …). */
+bool session_is_dead(struct session *s);
+CUresult session_death(struct session *s);
+
+/* An up piece of @size bytes (SESSION_CELL_SIZE at most) of the arena; waits for room. Fill bytes_out, then send ref. */
+CUresult session_up_take(struct session *s, uint32_t size, struct bulk_ref *ref_out, void **bytes_out);
+
+/* A run of cells for @size bytes (8 cells at most), waiting until some are free. */
+CUresult session_cells_take(struct session *s, uint32_t size, struct bulk_ref *ref_out, void **bytes_out);
+void session_cells_give(struct session *s, const struct bulk_ref *ref);
+
+/* Progress words: has stream word @word reached @seq? Sees what the broker has written, no system call. */
+bool session_reached(const struct session *s, uint32_t word, uint64_t seq);
+/* The latched failure of context @index, CUDA_SUCCESS without one. take clears one that isn't sticky. */
+CUresult session_error_peek(const struct session *s, uint32_t index);
+CUresult session_error_take(struct session *s, uint32_t index);
+/* True for codes after which a context is unusable, as CUDA documents it. */
+bool result_is_sticky(CUresult result);
+
+#endif
