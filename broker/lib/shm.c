@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The memory of a session: made, mapped, closed. Any thread; see shm.h.
+ */
+#include "broker/lib/shm.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "broker/lib/futex.h"
+
+static_assert(SESSION_CONTEXTS * sizeof(struct error_word) <= 4096, "error words have one page");
+static_assert(SESSION_API_MAX * sizeof(struct api_count) <= SESSION_AT_C2N - SESSION_AT_COUNTS, "counters fit");
+
+/* F_SEAL_SEAL is set too: what we have sealed nobody seals further (a write seal would break the mappings to come). */
+#define SHM_SEALS (F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL)
+
+int shm_make(struct shm *shm, const uint8_t protocol_hash[32], uint32_t client_pid)
+{
+	int fd = memfd_create("gleam-session", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int err;
+
+	if (fd < 0)
+		return -errno;
+	if (ftruncate(fd, SESSION_SIZE) < 0 || fcntl(fd, F_ADD_SEALS, SHM_SEALS) < 0) {
+		err = -errno;
+		goto close_fd;
+	}
+
+	uint8_t *base = mmap(NULL, SESSION_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	if (base == MAP_FAILED) {
+		err = -errno;
+		goto close_fd;
+	}
+	/* A fork of the client or the worker must not go on with a session that isn't its own. */
+	madvise(base, SESSION_SIZE, MADV_DONTFORK);
+	shm->base = base;
+	shm->fd = fd;
+
+	struct session_header *hdr = shm_header(shm);
+
+	hdr->version = SESSION_VERSION;
+	hdr->size = SESSION_SIZE;
+	memcpy(hdr->protocol_hash, protocol_hash, sizeof(hdr->protocol_hash));
+	hdr->client_pid = client_pid;
+	hdr->state = SESSION_NEW;
+	hdr->magic = SESSION_MAGIC;
+	return 0;
+
+close_fd:
+	close(fd);
+	return err;
+}
+
+int shm_map(struct shm *shm, int fd, const uint8_t protocol_hash[32])
+{
+	struct stat st;
+	int seals = fcntl(fd, F_GET_SEALS);
+
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	/* Without the seal the other side could shrink it under us: SIGBUS. */
+	if (seals < 0 || !(seals & F_SEAL_SHRINK) || st.st_size != SESSION_SIZE)
+		return -EPROTO;
+
+	uint8_t *base = mmap(NULL, SESSION_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+
+	if (base == MAP_FAILED)
+		return -errno;
+	madvise(base, SESSION_SIZE, MADV_DONTFORK);
+
+	const struct session_header *hdr = (const void *)base;
+	int err = 0;
+
+	if (hdr->magic != SESSION_MAGIC || hdr->size != SESSION_SIZE)
+		err = -EPROTO;
+	else if (hdr->version != SESSION_VERSION ||
+		 (protocol_hash && memcmp(hdr->protocol_hash, protocol_hash, sizeof(hdr->protocol_hash)) != 0))
+		err = -EPROTONOSUPPORT;
+	if (err) {
+		munmap(base, SESSION_SIZE);
+		return err;
+	}
+	shm->base = base;
+	shm->fd = fd;
+	return 0;
+}
+
+void shm_close(struct shm *shm)
+{
+	if (shm->base)
+		munmap(shm->base, SESSION_SIZE);
+	if (shm->fd >= 0)
+		close(shm->fd);
+	shm->base = NULL;
+	shm->fd = -1;
+}
+
+void shm_ring_c2n(const struct shm *shm, struct ring *ring_out)
+{
+	ring_init(ring_out, &shm_header(shm)->c2n, shm->base + SESSION_AT_C2N, SESSION_C2N_SIZE, 0);
+}
+
+void shm_ring_n2c(const struct shm *shm, struct ring *ring_out)
+{
+	ring_init(ring_out, &shm_header(shm)->n2c, shm->base + SESSION_AT_N2C, SESSION_N2C_SIZE, 0);
+}
+
+static void word_ring(uint32_t *word)
+{
+	__atomic_fetch_add(word, 1, __ATOMIC_RELEASE);
+	futex_wake(word, INT_MAX);
+}
+
+void shm_wake_all(const struct shm *shm)
+{
+	struct session_header *hdr = shm_header(shm);
+
+	futex_wake(&hdr->state, INT_MAX);
+	word_ring(&hdr->c2n.room);
+	word_ring(&hdr->c2n.bell);
+	word_ring(&hdr->n2c.room);
+	word_ring(&hdr->n2c.bell);
+	word_ring(&hdr->up_room);
+	word_ring(&hdr->progress_bell);
+	for (uint32_t i = 0; i < SESSION_PROGRESS_WORDS; i++)
+		futex_wake(shm_progress(shm, i), INT_MAX);
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The memory of a session (broker/proto/ring.h): made by a daemon, mapped by the client library and the worker.
+ * No thread of its own; a struct shm has one owner.
+ */
+#ifndef GLEAM_LIB_SHM_H
+#define GLEAM_LIB_SHM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "broker/lib/ring.h"
+#include "broker/proto/ring.h"
+
+struct shm {
+	uint8_t *base; /* SESSION_SIZE bytes, shared; NULL when closed */
+	int fd;	       /* -1 when closed or not kept */
+};
+
+/* A memfd of SESSION_SIZE bytes that can neither grow nor shrink, header filled in, state SESSION_NEW, mapped. */
+int shm_make(struct shm *shm, const uint8_t protocol_hash[32], uint32_t client_pid);
+/*
+ * Maps what another process passed. Takes @fd on success. -EPROTO: wrong size, not sealed against shrinking, not a session
+ * memory. -EPROTONOSUPPORT: another version or protocol hash (@protocol_hash NULL: not compared).
+ */
+int shm_map(struct shm *shm, int fd, const uint8_t protocol_hash[32]);
+/* Unmaps and closes. Harmless on a closed one. */
+void shm_close(struct shm *shm);
+
+static inline struct session_header *shm_header(const struct shm *shm)
+{
+	return (struct session_header *)(void *)shm->base;
+}
+
+/* Indices are checked by the caller: they come from elsewhere. */
+static inline struct reply_slot *shm_slot(const struct shm *shm, uint32_t slot)
+{
+	return (struct reply_slot *)(void *)(shm->base + SESSION_AT_SLOTS) + slot;
+}
+
+static inline uint32_t *shm_progress(const struct shm *shm, uint32_t word)
+{
+	return (uint32_t *)(void *)(shm->base + SESSION_AT_PROGRESS) + word;
+}
+
+static inline uint32_t *shm_landed(const struct shm *shm, uint32_t granule)
+{
+	return (uint32_t *)(void *)(shm->base + SESSION_AT_LANDED) + granule;
+}
+
+static inline struct error_word *shm_error(const struct shm *shm, uint32_t context)
+{
+	return (struct error_word *)(void *)(shm->base + SESSION_AT_ERRORS) + context;
+}
+
+static inline struct api_count *shm_count(const struct shm *shm, uint32_t api)
+{
+	return (struct api_count *)(void *)(shm->base + SESSION_AT_COUNTS) + api;
+}
+
+static inline uint8_t *shm_up(const struct shm *shm)
+{
+	return shm->base + SESSION_AT_UP;
+}
+
+static inline uint8_t *shm_down(const struct shm *shm)
+{
+	return shm->base + SESSION_AT_DOWN;
+}
+
+/* The own ends of the two rings, at position 0. */
+void shm_ring_c2n(const struct shm *shm, struct ring *ring_out);
+void shm_ring_n2c(const struct shm *shm, struct ring *ring_out);
+
+/* Every futex of the memory changes, and everybody who sleeps on one wakes to look at the state. */
+void shm_wake_all(const struct shm *shm);
+
+#endif
