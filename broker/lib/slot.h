@@ -18,6 +18,7 @@
 #define GLEAM_LIB_SLOT_H
 
 #include "broker/lib/shm.h"
+#include "broker/proto/progress.h"
 #include "broker/proto/wire.h"
 
 /*
@@ -41,11 +42,5 @@ void session_bell_ring(const struct shm *shm);
 void session_live_post(const struct shm *shm);
 /* The session is DEAD for @reason: every waiting call is completed with size 0, everybody wakes. Once. */
 void session_end_post(const struct shm *shm, enum session_end reason);
-
-/* Of a piece that starts at @cookie (free-running position in the up arena), in word offset / SESSION_GRANULE. Never 0. */
-static inline uint32_t landed_value(uint64_t cookie)
-{
-	return (uint32_t)(cookie / SESSION_GRANULE) + 1;
-}
 
 #endif
