@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "broker/lib/ring.h"
+#include "broker/lib/shm.h"
 #include "broker/proto/cuda_abi.h"
 #include "broker/proto/ring.h"
 #include "broker/proto/snapshot.h"
@@ -19,7 +20,7 @@
 
 struct session {
 	/* set when it is opened, then only read */
-	uint8_t *memory; /* SESSION_SIZE bytes shared with gleamd */
+	struct shm shm; /* shared with gleamd */
 	struct session_header *header;
 	int socket;   /* closes when this process ends: that is how gleamd knows */
 	int doorbell; /* eventfd: the broker sleeps, there is something in c2n */
@@ -38,6 +39,7 @@ struct session {
 
 	/* guarded by up_lock */
 	pthread_mutex_t up_lock;
+	uint64_t up_head;
 
 	/* atomics */
 	uint64_t slots_used[SESSION_SLOTS / 64];
@@ -52,6 +54,11 @@ int session_open(CUresult *result_out);
 /* True when every call has to fail; CUDA_ERROR_… for it (DEVICE_UNAVAILABLE, SYSTEM_NOT_READY …). */
 bool session_is_dead(struct session *s);
 CUresult session_death(struct session *s);
+/* Looks at the socket, which a thread that has waited long does; true if the session has ended. */
+bool session_check(struct session *s);
+/* A reply slot, waiting while all are taken. */
+uint16_t session_slot_take(struct session *s);
+void session_slot_give(struct session *s, uint16_t slot);
 
 /* An up piece of @size bytes (SESSION_CELL_SIZE at most) of the arena; waits for room. Fill bytes_out, then send ref. */
 CUresult session_up_take(struct session *s, uint32_t size, struct bulk_ref *ref_out, void **bytes_out);
@@ -59,6 +66,9 @@ CUresult session_up_take(struct session *s, uint32_t size, struct bulk_ref *ref_
 /* A run of cells for @size bytes (8 cells at most), waiting until some are free. */
 CUresult session_cells_take(struct session *s, uint32_t size, struct bulk_ref *ref_out, void **bytes_out);
 void session_cells_give(struct session *s, const struct bulk_ref *ref);
+
+/* How often a waiting thread looks whether the other side is still there. */
+#define SESSION_LOOK_NS (250 * 1000000ll)
 
 /* Progress words: has stream word @word reached @seq? Sees what the broker has written, no system call. */
 bool session_reached(const struct session *s, uint32_t word, uint64_t seq);

@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * A call on its way: checks at the door, encoding into the ring, waiting for the answer, and the counters that
+ * /gleam shows. Application threads; the append lock orders them.
+ */
+#include "libgleamcuda/call.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "broker/lib/futex.h"
+#include "broker/lib/slot.h"
+#include "libgleamcuda/context.h"
+#include "libgleamcuda/init.h"
+#include "libgleamcuda/log.h"
+#include "libgleamcuda/session.h"
+
+#define NO_SLOT 0xffffu
+
+/*
+ * How long a waiting call looks at its slot before it sleeps. A wake-up across cores costs 5 to 50 us, so a spin of that
+ * length at most doubles what it tries to save; answers over a LAN take longer, and then the spin soon stops paying
+ * and is not tried (spin_pays).
+ */
+#define SPIN_NS 30000
+
+static uint64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+static void count_add(struct session *s, uint16_t api, size_t offset, uint64_t value)
+{
+	uint64_t *word = (uint64_t *)(void *)((uint8_t *)shm_count(&s->shm, api) + offset);
+
+	__atomic_fetch_add(word, value, __ATOMIC_RELAXED);
+}
+#define COUNT(call, field, value) count_add((call)->session, (call)->api, offsetof(struct api_count, field), (value))
+
+CUresult call_enter(struct call *call, enum api api, enum needs needs, bool ptds)
+{
+	call->api = (uint16_t)api;
+	call->ptds = ptds;
+	call->slot = NO_SLOT;
+	call->context = NULL;
+	call->thread = NULL;
+	call->session = NULL;
+	if (needs == NEEDS_NONE) {
+		call->session = process_is_forked() ? NULL : session_current();
+		if (call->session)
+			COUNT(call, calls, 1);
+		return CUDA_SUCCESS;
+	}
+	if (!process_is_initialised())
+		return CUDA_ERROR_NOT_INITIALIZED;
+	call->session = session_current();
+	call->thread = thread_current();
+	if (!call->session || !call->thread)
+		return call->session ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_NOT_INITIALIZED;
+	COUNT(call, calls, 1);
+	if (call->thread->depth)
+		call->context = call->thread->stack[call->thread->depth - 1];
+	if (needs == NEEDS_INIT)
+		return CUDA_SUCCESS;
+
+	struct context *context = call->context;
+
+	if (!context)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (!__atomic_load_n(&context->active, __ATOMIC_ACQUIRE))
+		return context->primary ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+
+	CUresult error = (CUresult)__atomic_load_n(&context->error, __ATOMIC_RELAXED);
+
+	if (error)
+		return error;
+	error = session_error_peek(call->session, context->index);
+	if (error && result_is_sticky(error)) {
+		__atomic_store_n(&context->error, (uint32_t)error, __ATOMIC_RELAXED);
+		return session_error_take(call->session, context->index);
+	}
+	if (session_is_dead(call->session))
+		return session_death(call->session);
+	return CUDA_SUCCESS;
+}
+
+CUresult call_leave(struct call *call, CUresult result)
+{
+	if (call->slot != NO_SLOT)
+		session_slot_give(call->session, call->slot);
+	if (result && gleam_log_wanted() && result != CUDA_ERROR_NOT_READY)
+		gleam_log("%s: error %d", api_names[call->api], (int)result);
+	return result;
+}
+
+/* ---- encoding ---- */
+
+static CUresult open_frame(struct call *call, enum op op, size_t payload_max, unsigned flag, const struct bulk_ref *ref)
+{
+	struct session *s = call->session;
+	size_t head = sizeof(struct frame_hdr) + (ref ? sizeof(*ref) : 0);
+
+	if (payload_max > FRAME_SIZE_MAX - head)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (op_info[op].flags & OP_HAS_REPLY) {
+		if (call->slot == NO_SLOT)
+			call->slot = session_slot_take(s);
+		flag |= FRAME_WANTS_REPLY;
+	}
+	for (;;) {
+		uint8_t *frame;
+		uint64_t tail;
+		int err;
+
+		if (session_is_dead(s))
+			return session_death(s);
+		pthread_mutex_lock(&s->append_lock);
+		tail = ring_tail(&s->c2n);
+		err = ring_reserve(&s->c2n, (uint32_t)(head + payload_max), &frame);
+		if (!err) {
+			struct frame_hdr hdr = {
+				.op = (uint16_t)op,
+				.kind = FRAME_COMMAND,
+				.flags = (uint8_t)(flag | (call->ptds ? FRAME_PTDS : 0)),
+				.slot = call->slot == NO_SLOT ? 0 : call->slot,
+				.ctx = call->context ? (uint16_t)call->context->index : CTX_NONE,
+				.thread = call->thread ? call->thread->number : 0,
+				.seq = s->seq + 1,
+			};
+
+			memcpy(frame, &hdr, sizeof(hdr));
+			if (ref)
+				memcpy(frame + sizeof(hdr), ref, sizeof(*ref));
+			call->frame = frame;
+			call->op = (uint16_t)op;
+			call->w = writer_on(frame + head, payload_max);
+			return CUDA_SUCCESS;
+		}
+		pthread_mutex_unlock(&s->append_lock);
+		if (err != -EAGAIN) {
+			gleam_log("command ring: %s; the daemon's side of it is broken", strerror(-err));
+			return CUDA_ERROR_UNKNOWN;
+		}
+
+		uint64_t from = now_ns();
+
+		if (ring_room_wait(s->c2n.ctl, tail, SESSION_LOOK_NS) == -ETIMEDOUT)
+			session_check(s);
+		COUNT(call, waited_ns, now_ns() - from);
+	}
+}
+
+CUresult call_open(struct call *call, enum op op, size_t payload_max)
+{
+	return open_frame(call, op, payload_max, 0, NULL);
+}
+
+CUresult call_open_bulk(struct call *call, enum op op, size_t payload_max, enum frame_flag flag,
+			const struct bulk_ref *ref)
+{
+	return open_frame(call, op, payload_max, flag, ref);
+}
+
+uint64_t call_post(struct call *call)
+{
+	struct session *s = call->session;
+	uint32_t size = (uint32_t)(call->w.start + call->w.at - call->frame);
+	uint64_t seq = s->seq + 1;
+
+	/* Encoders are given the room that their size function asked for: a fault is a mistake of ours. */
+	assert(!call->w.fault);
+	memcpy(call->frame, &size, sizeof(size));
+	if (call->slot != NO_SLOT && (op_info[call->op].flags & OP_HAS_REPLY)) {
+		struct reply_slot *slot = shm_slot(&s->shm, call->slot);
+
+		slot->seq = seq;
+		__atomic_store_n(&slot->state, SLOT_SENT, __ATOMIC_RELAXED);
+	}
+	s->seq = seq;
+	ring_commit(&s->c2n, size);
+
+	bool wake = ring_publish(&s->c2n);
+
+	pthread_mutex_unlock(&s->append_lock);
+	if (wake)
+		ring_wake_fd(s->doorbell);
+	COUNT(call, bytes, size);
+	return seq;
+}
+
+/* ---- waiting ---- */
+
+static void spin_pause(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
+
+/* True once the slot is done. */
+static bool slot_spin(struct reply_slot *slot)
+{
+	static uint32_t spin_pays = 8; /* relaxed, shared by all threads: a counter of luck, 0..16 */
+	static int cores;
+	uint64_t until;
+
+	if (!cores)
+		cores = sched_getaffinity(0, sizeof(cpu_set_t), &(cpu_set_t){ 0 }) ? 1 : (int)sysconf(_SC_NPROCESSORS_ONLN);
+	if (__atomic_load_n(&slot->state, __ATOMIC_ACQUIRE) == SLOT_DONE)
+		return true;
+
+	uint32_t luck = __atomic_load_n(&spin_pays, __ATOMIC_RELAXED);
+
+	/* Unlucky: try one time in sixteen all the same, for the link may have become faster. */
+	static uint32_t turn;
+
+	if (cores < 2 || (!luck && (__atomic_fetch_add(&turn, 1, __ATOMIC_RELAXED) & 15)))
+		return false;
+	until = now_ns() + SPIN_NS;
+	do {
+		for (int i = 0; i < 64; i++) {
+			if (__atomic_load_n(&slot->state, __ATOMIC_ACQUIRE) == SLOT_DONE) {
+				if (luck < 16)
+					__atomic_store_n(&spin_pays, luck + 1, __ATOMIC_RELAXED);
+				return true;
+			}
+			spin_pause();
+		}
+	} while (now_ns() < until);
+	if (luck)
+		__atomic_store_n(&spin_pays, luck - 1, __ATOMIC_RELAXED);
+	return false;
+}
+
+/* Until the reply is in the slot; false when the session ended first. */
+static bool slot_wait(struct session *s, struct reply_slot *slot)
+{
+	if (slot_spin(slot))
+		return true;
+	for (;;) {
+		uint32_t state = __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE);
+
+		if (state == SLOT_DONE)
+			return true;
+		if (session_is_dead(s))
+			return false;
+		if (state == SLOT_SENT) {
+			__atomic_compare_exchange_n(&slot->state, &state, SLOT_SLEEPING, false, __ATOMIC_SEQ_CST,
+						    __ATOMIC_ACQUIRE);
+			continue;
+		}
+		if (futex_wait(&slot->state, SLOT_SLEEPING, SESSION_LOOK_NS) == -ETIMEDOUT)
+			session_check(s);
+	}
+}
+
+CUresult call_wait(struct call *call)
+{
+	struct session *s = call->session;
+	struct reply_slot *slot = shm_slot(&s->shm, call->slot);
+	struct frame_hdr hdr;
+	uint64_t from = now_ns();
+	uint64_t seq = call_post(call);
+	bool answered = slot_wait(s, slot);
+	uint32_t size = __atomic_load_n(&slot->size, __ATOMIC_RELAXED);
+
+	__atomic_store_n(&slot->state, SLOT_FREE, __ATOMIC_RELAXED);
+	COUNT(call, trips, 1);
+	COUNT(call, waited_ns, now_ns() - from);
+	if (!answered || size < sizeof(hdr))
+		return session_death(s);
+	if (size > sizeof(slot->data))
+		return CUDA_ERROR_UNKNOWN;
+	memcpy(&hdr, slot->data, sizeof(hdr));
+	if (hdr.seq != seq || hdr.op != call->op || hdr.kind != FRAME_REPLY)
+		return CUDA_ERROR_UNKNOWN;
+
+	size_t head = sizeof(hdr) + (hdr.flags & FRAME_BULK_DOWN ? sizeof(struct bulk_ref) : 0);
+
+	if (size < head + 4)
+		return CUDA_ERROR_UNKNOWN;
+	COUNT(call, bytes, size);
+	call->r = reader_on(slot->data + head, size - head);
+
+	CUresult result = (CUresult)get_u32(&call->r);
+
+	if (result && call->context && result_is_sticky(result))
+		__atomic_store_n(&call->context->error, (uint32_t)result, __ATOMIC_RELAXED);
+	return result;
+}
+
+void call_count_bytes(struct call *call, uint64_t bytes)
+{
+	COUNT(call, bytes, bytes);
+}
+
+/* ---- handles ---- */
+
+static CUresult owner_check(struct context *owner, uint32_t epoch)
+{
+	if (!owner || !__atomic_load_n(&owner->active, __ATOMIC_ACQUIRE))
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	(void)epoch;
+	return CUDA_SUCCESS;
+}
+
+CUresult call_handle(struct call *call, enum object_type type, const void *handle, unsigned marks, uint64_t *handle_out)
+{
+	uint64_t value = (uint64_t)(uintptr_t)handle;
+
+	if (!value && (marks & HANDLE_NULL_OK)) {
+		*handle_out = 0;
+		return CUDA_SUCCESS;
+	}
+	/* A CUkernel is accepted wherever a CUfunction is: cudart passes it to launches. */
+	if (type == OBJECT_FUNCTION && handle_type(value) == OBJECT_KERNEL)
+		type = OBJECT_KERNEL;
+	if (!handle_live(type, value))
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (type != OBJECT_LIBRARY && type != OBJECT_KERNEL && owner_check(handle_context(value), 0))
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	*handle_out = value;
+	return CUDA_SUCCESS;
+}
+
+CUresult call_birth(struct call *call, enum object_type type, uint64_t *handle_out)
+{
+	uint64_t handle = handle_new(type, call->context, NULL);
+
+	if (!handle)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*handle_out = handle;
+	return CUDA_SUCCESS;
+}
+
+void call_death(struct call *call, uint64_t handle)
+{
+	handle_end(handle);
+}
+
+/* ---- refusals ---- */
+
+CUresult call_refuse(struct call *call, const char *why)
+{
+	static uint8_t told[API_COUNT]; /* atomic */
+
+	if (!__atomic_exchange_n(&told[call->api], 1, __ATOMIC_RELAXED))
+		gleam_log("%s is not supported: %s", api_names[call->api], why);
+	return CUDA_ERROR_NOT_SUPPORTED;
+}

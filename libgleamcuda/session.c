@@ -1,0 +1,495 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The process's session: found and opened by cuInit, ended by the process's end. What threads share of it (slots,
+ * cells, up pieces, words) is handed out here. Any thread.
+ */
+#include "libgleamcuda/session.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "broker/lib/codec.h"
+#include "broker/lib/futex.h"
+#include "broker/lib/slot.h"
+#include "broker/proto/progress.h"
+#include "gen/ops.h"
+#include "libgleamcuda/call.h"
+#include "libgleamcuda/log.h"
+#include "libgleamcuda/service.h"
+
+#define OPEN_WAIT_MS 10000 /* a daemon answers within 3 s; a cold worker with the real driver takes a few seconds more */
+
+static const uint8_t protocol_hash[32] = PROTOCOL_HASH;
+static struct session *current; /* atomic; set once */
+
+struct session *session_current(void)
+{
+	return __atomic_load_n(&current, __ATOMIC_ACQUIRE);
+}
+
+/* ---- finding the daemon ---- */
+
+static int socket_try(const char *path)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	int fd;
+
+	if (strlen(path) >= sizeof(address.sun_path))
+		return -ENAMETOOLONG;
+	strcpy(address.sun_path, path);
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
+		int err = -errno;
+
+		close(fd);
+		return err;
+	}
+	return fd;
+}
+
+/* GLEAM_SOCKET alone if it is set; else the user's own daemon, else the machine's. */
+static int socket_find(void)
+{
+	const char *asked = secure_getenv("GLEAM_SOCKET");
+	const char *runtime = secure_getenv("XDG_RUNTIME_DIR");
+	char path[256];
+	int fd;
+
+	if (asked && *asked) {
+		fd = socket_try(asked);
+		if (fd < 0)
+			gleam_log("GLEAM_SOCKET=%s: %s; is gleamd running with this socket?", asked, strerror(-fd));
+		return fd;
+	}
+	if (runtime && *runtime) {
+		snprintf(path, sizeof(path), "%s/gleam/gleamd.sock", runtime);
+		fd = socket_try(path);
+		if (fd >= 0)
+			return fd;
+	}
+	fd = socket_try(LOCAL_SOCKET_SYSTEM);
+	if (fd < 0)
+		gleam_log("no gleamd: %s: %s; start it (systemctl start gleamd), or set GLEAM_SOCKET",
+			  LOCAL_SOCKET_SYSTEM, strerror(-fd));
+	return fd;
+}
+
+/* ---- opening ---- */
+
+/* What the worker must know of this program's environment: NAME=value, separated by newlines. */
+static void settings_collect(char *text, size_t size)
+{
+	static const char *const names[] = {
+		"GLEAM_SERVER", "CUDA_CACHE_DISABLE", "CUDA_CACHE_MAXSIZE", "CUDA_CACHE_PATH", "CUDA_FORCE_PTX_JIT",
+		"CUDA_DISABLE_PTX_JIT", "CUDA_FORCE_JIT", "CUDA_DISABLE_JIT",
+	};
+	size_t at = 0;
+
+	text[0] = '\0';
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		const char *value = secure_getenv(names[i]);
+		int more;
+
+		if (!value || strchr(value, '\n'))
+			continue;
+		more = snprintf(text + at, size - at, "%s=%s\n", names[i], value);
+		if (more < 0 || (size_t)more >= size - at) {
+			text[at] = '\0';
+			return;
+		}
+		at += (size_t)more;
+	}
+}
+
+static int open_send(int fd)
+{
+	uint8_t packet[8192];
+	char settings[4096];
+	char program[256];
+	ssize_t size = readlink("/proc/self/exe", program, sizeof(program) - 1);
+	struct writer w = writer_on(packet, sizeof(packet));
+
+	program[size > 0 ? size : 0] = '\0';
+	settings_collect(settings, sizeof(settings));
+	put_u32(&w, LOCAL_OPEN);
+	put_u32(&w, LINK_VERSION);
+	put_block(&w, protocol_hash, sizeof(protocol_hash));
+	put_u32(&w, (uint32_t)getpid());
+	put_str(&w, program);
+	put_str(&w, settings);
+	if (w.fault)
+		return -EMSGSIZE;
+	if (send(fd, packet, w.at, MSG_NOSIGNAL) != (ssize_t)w.at)
+		return -errno;
+	return 0;
+}
+
+struct opened {
+	int memory;
+	int doorbell;
+	char server[64];
+	uint32_t end; /* enum session_end when refused */
+};
+
+/* Takes the first two descriptors of a packet and closes what else came. */
+static void fds_take(struct msghdr *msg, int fds_out[2])
+{
+	size_t count = 0;
+
+	fds_out[0] = fds_out[1] = -1;
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
+			if (count < 2)
+				fds_out[count++] = fd;
+			else
+				close(fd);
+		}
+	}
+}
+
+static int open_answer(int fd, struct opened *opened_out)
+{
+	uint8_t packet[4096] __attribute__((aligned(8)));
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(8 * sizeof(int))];
+	} control;
+	struct iovec iov = { .iov_base = packet, .iov_len = sizeof(packet) };
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control,
+			      .msg_controllen = sizeof(control) };
+	struct pollfd poll_fd = { .fd = fd, .events = POLLIN };
+	int fds[2];
+	int ready;
+
+	do
+		ready = poll(&poll_fd, 1, OPEN_WAIT_MS);
+	while (ready < 0 && errno == EINTR);
+	if (ready == 0) {
+		gleam_log("gleamd did not answer within %d s", OPEN_WAIT_MS / 1000);
+		return -ETIMEDOUT;
+	}
+
+	ssize_t size = recvmsg(fd, &msg, MSG_CMSG_CLOEXEC);
+
+	if (size <= 0)
+		return size < 0 ? -errno : -ECONNRESET;
+	fds_take(&msg, fds);
+
+	struct reader r = reader_on(packet, (size_t)size);
+	uint32_t type = get_u32(&r);
+	uint32_t number = get_u32(&r);
+	const char *text = get_str(&r, sizeof(packet));
+
+	if (r.fault || (type != LOCAL_OPENED && type != LOCAL_REFUSED))
+		goto close_fds;
+	if (type == LOCAL_REFUSED) {
+		gleam_log("gleamd: %s", text);
+		opened_out->end = number ? number : END_REFUSED;
+		errno = ECONNREFUSED;
+		goto close_fds;
+	}
+	if (fds[0] < 0 || fds[1] < 0)
+		goto close_fds;
+	opened_out->memory = fds[0];
+	opened_out->doorbell = fds[1];
+	snprintf(opened_out->server, sizeof(opened_out->server), "%s", text);
+	return 0;
+
+close_fds:
+	for (int i = 0; i < 2; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+	return opened_out->end ? -ECONNREFUSED : -EPROTO;
+}
+
+static CUresult end_result(uint32_t end)
+{
+	switch (end) {
+	case END_NO_SERVER:
+	case END_NO_DEVICE:
+	case END_REFUSED:
+	case END_SHUTDOWN:
+		return CUDA_ERROR_NO_DEVICE;
+	case END_VERSION:
+		return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
+	default:
+		return CUDA_ERROR_SYSTEM_NOT_READY;
+	}
+}
+
+static struct session *session_new(int fd, const struct opened *opened)
+{
+	struct session *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	s->socket = fd;
+	s->doorbell = opened->doorbell;
+	memcpy(s->server, opened->server, sizeof(s->server));
+	pthread_mutex_init(&s->append_lock, NULL);
+	pthread_mutex_init(&s->cell_lock, NULL);
+	pthread_cond_init(&s->cell_freed, NULL);
+	pthread_mutex_init(&s->up_lock, NULL);
+	return s;
+}
+
+int session_open(CUresult *result_out)
+{
+	struct opened opened = { .memory = -1, .doorbell = -1 };
+	int fd = socket_find();
+	int err;
+
+	*result_out = CUDA_ERROR_NO_DEVICE;
+	if (fd < 0)
+		return fd;
+	err = open_send(fd);
+	if (!err)
+		err = open_answer(fd, &opened);
+	if (err) {
+		if (opened.end)
+			*result_out = end_result(opened.end);
+		goto close_fd;
+	}
+
+	struct session *s = session_new(fd, &opened);
+
+	if (!s) {
+		err = -ENOMEM;
+		goto close_opened;
+	}
+	err = shm_map(&s->shm, opened.memory, protocol_hash); /* takes the descriptor */
+	opened.memory = -1;
+	if (err) {
+		gleam_log("session memory from gleamd: %s; library and daemon are of different versions?",
+			  strerror(-err));
+		*result_out = CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
+		goto free_session;
+	}
+	s->header = shm_header(&s->shm);
+	shm_ring_c2n(&s->shm, &s->c2n);
+	err = session_attach(s, result_out);
+	if (err)
+		goto close_shm;
+	err = service_start(s);
+	if (err)
+		goto close_shm;
+	__atomic_store_n(&current, s, __ATOMIC_RELEASE);
+	*result_out = CUDA_SUCCESS;
+	return 0;
+
+close_shm:
+	shm_close(&s->shm);
+free_session:
+	free(s);
+close_opened:
+	if (opened.memory >= 0)
+		close(opened.memory);
+	close(opened.doorbell);
+close_fd:
+	close(fd);
+	return err;
+}
+
+/* ---- death ---- */
+
+bool session_is_dead(struct session *s)
+{
+	return __atomic_load_n(&s->dead, __ATOMIC_RELAXED) ||
+	       __atomic_load_n(&s->header->state, __ATOMIC_ACQUIRE) == SESSION_DEAD;
+}
+
+bool session_check(struct session *s)
+{
+	char byte;
+
+	if (session_is_dead(s))
+		return true;
+
+	ssize_t size = recv(s->socket, &byte, 1, MSG_DONTWAIT | MSG_PEEK);
+
+	if (size < 0 && (errno == EAGAIN || errno == EINTR))
+		return false;
+	if (size > 0)
+		return false;
+	if (!__atomic_exchange_n(&s->dead, 1, __ATOMIC_RELAXED))
+		gleam_log("gleamd has ended: every CUDA call fails from now on; restart the program once it runs again");
+	return true;
+}
+
+CUresult session_death(struct session *s)
+{
+	static uint32_t told;
+
+	if (!__atomic_exchange_n(&told, 1, __ATOMIC_RELAXED)) {
+		static const char *const reasons[] = {
+			[END_NONE] = "gleamd has ended",
+			[END_CLIENT_GONE] = "the session was closed",
+			[END_WORKER_DIED] = "the worker process on the server died (its log says why)",
+			[END_LINK_LOST] = "the connection to the server was lost",
+			[END_PROTOCOL] = "the server ended it for a broken protocol",
+			[END_NO_SERVER] = "no server is reachable",
+			[END_NO_DEVICE] = "the server has no usable GPU",
+			[END_REFUSED] = "the server refused it",
+			[END_VERSION] = "library and server are of different versions",
+			[END_SHUTDOWN] = "the server is shutting down",
+		};
+		uint32_t reason = __atomic_load_n(&s->header->reason, __ATOMIC_RELAXED);
+
+		gleam_log("session with %s: %s; every CUDA call fails from now on", s->server,
+			  reason < sizeof(reasons) / sizeof(reasons[0]) && reasons[reason] ? reasons[reason] : "ended");
+	}
+	return CUDA_ERROR_DEVICE_UNAVAILABLE;
+}
+
+/* ---- slots ---- */
+
+uint16_t session_slot_take(struct session *s)
+{
+	static __thread uint32_t first; /* threads begin in different words, so that they seldom meet */
+
+	for (;;) {
+		for (uint32_t i = 0; i < SESSION_SLOTS / 64; i++) {
+			uint32_t at = (first + i) % (SESSION_SLOTS / 64);
+			uint64_t used = __atomic_load_n(&s->slots_used[at], __ATOMIC_RELAXED);
+
+			while (used != ~0ull) {
+				uint32_t bit = (uint32_t)__builtin_ctzll(~used);
+
+				if (__atomic_compare_exchange_n(&s->slots_used[at], &used, used | 1ull << bit, false,
+								__ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+					first = at;
+					return (uint16_t)(at * 64 + bit);
+				}
+			}
+		}
+		/* More than SESSION_SLOTS threads wait at once: rare enough for a short nap. */
+		nanosleep(&(struct timespec){ .tv_nsec = 50000 }, NULL);
+	}
+}
+
+void session_slot_give(struct session *s, uint16_t slot)
+{
+	__atomic_fetch_and(&s->slots_used[slot / 64], ~(1ull << slot % 64), __ATOMIC_RELEASE);
+}
+
+/* ---- arenas ---- */
+
+CUresult session_up_take(struct session *s, uint32_t size, struct bulk_ref *ref_out, void **bytes_out)
+{
+	uint64_t need = (size + (uint64_t)SESSION_GRANULE - 1) & ~(uint64_t)(SESSION_GRANULE - 1);
+
+	for (;;) {
+		pthread_mutex_lock(&s->up_lock);
+
+		uint64_t tail = __atomic_load_n(&s->header->up_tail, __ATOMIC_ACQUIRE);
+		uint64_t at = s->up_head;
+		uint32_t offset = (uint32_t)(at % SESSION_UP_SIZE);
+
+		/* A piece does not wrap: what is left at the end is passed over. */
+		if (need > SESSION_UP_SIZE - offset) {
+			at += SESSION_UP_SIZE - offset;
+			offset = 0;
+		}
+		/* A tail that is ahead of our head is a broken daemon's: there is no room then, for ever. */
+		if (tail <= s->up_head && at + need - tail <= SESSION_UP_SIZE) {
+			s->up_head = at + need;
+			__atomic_store_n(&s->header->up_head, s->up_head, __ATOMIC_RELAXED);
+			pthread_mutex_unlock(&s->up_lock);
+			*ref_out = (struct bulk_ref){ .offset = offset, .size = size, .cookie = at };
+			*bytes_out = shm_up(&s->shm) + offset;
+			return CUDA_SUCCESS;
+		}
+		pthread_mutex_unlock(&s->up_lock);
+		if (session_up_wait(&s->shm, tail, SESSION_LOOK_NS) == -ETIMEDOUT)
+			session_check(s);
+		if (session_is_dead(s))
+			return session_death(s);
+	}
+}
+
+CUresult session_cells_take(struct session *s, uint32_t size, struct bulk_ref *ref_out, void **bytes_out)
+{
+	uint32_t count = (size + SESSION_CELL_SIZE - 1) / SESSION_CELL_SIZE;
+	uint64_t run = count >= 64 ? ~0ull : (1ull << count) - 1;
+	int err = 0;
+
+	pthread_mutex_lock(&s->cell_lock);
+	for (;;) {
+		for (uint32_t at = 0; at + count <= SESSION_CELLS; at++) {
+			if (s->cells_used & run << at)
+				continue;
+			s->cells_used |= run << at;
+			pthread_mutex_unlock(&s->cell_lock);
+			*ref_out = (struct bulk_ref){ .offset = at * SESSION_CELL_SIZE, .size = size };
+			*bytes_out = shm_down(&s->shm) + ref_out->offset;
+			return CUDA_SUCCESS;
+		}
+		if (session_is_dead(s) || (err == ETIMEDOUT && session_check(s))) {
+			pthread_mutex_unlock(&s->cell_lock);
+			return session_death(s);
+		}
+
+		struct timespec until;
+
+		clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_sec += 1;
+		err = pthread_cond_timedwait(&s->cell_freed, &s->cell_lock, &until);
+	}
+}
+
+void session_cells_give(struct session *s, const struct bulk_ref *ref)
+{
+	uint32_t count = (ref->size + SESSION_CELL_SIZE - 1) / SESSION_CELL_SIZE;
+	uint64_t run = count >= 64 ? ~0ull : (1ull << count) - 1;
+
+	pthread_mutex_lock(&s->cell_lock);
+	s->cells_used &= ~(run << ref->offset / SESSION_CELL_SIZE);
+	pthread_cond_broadcast(&s->cell_freed);
+	pthread_mutex_unlock(&s->cell_lock);
+}
+
+/* ---- words ---- */
+
+bool session_reached(const struct session *s, uint32_t word, uint64_t seq)
+{
+	/* Pairs with the release in session_progress_post(). 32 bits of the sequence: work in flight is far less than 2^31. */
+	uint32_t value = __atomic_load_n(shm_progress(&s->shm, word), __ATOMIC_ACQUIRE);
+
+	return (int32_t)(value - (uint32_t)seq) >= 0;
+}
+
+CUresult session_error_peek(const struct session *s, uint32_t index)
+{
+	return (CUresult)__atomic_load_n(&shm_error(&s->shm, index)->code, __ATOMIC_ACQUIRE);
+}
+
+CUresult session_error_take(struct session *s, uint32_t index)
+{
+	struct error_word *word = shm_error(&s->shm, index);
+	uint32_t code = __atomic_load_n(&word->code, __ATOMIC_ACQUIRE);
+
+	if (!code)
+		return CUDA_SUCCESS;
+
+	uint32_t op = __atomic_load_n(&word->op, __ATOMIC_RELAXED);
+
+	gleam_log("%s (command %llu) failed with %u", op < OP_MAX && op_info[op].name ? op_info[op].name : "a command",
+		  (unsigned long long)__atomic_load_n(&word->seq, __ATOMIC_RELAXED), code);
+	if (!result_is_sticky((CUresult)code))
+		__atomic_store_n(&word->code, 0, __ATOMIC_RELEASE);
+	return (CUresult)code;
+}
