@@ -41,7 +41,8 @@ struct context {
 	uint32_t active;    /* 1 while work may be sent; 0: destroyed, or a primary that nobody holds */
 	uint32_t epoch;	    /* counts activations: handles of an older epoch are dead */
 	uint32_t error;	    /* sticky CUresult of this epoch */
-	uint64_t legacy_seq; /* sequence number of the last command of the legacy stream */
+	uint64_t last_seq;   /* sequence number of the newest command that a wait for the context waits for */
+	uint64_t done_seq;   /* up to which such a wait has succeeded */
 };
 
 /* What a thread has: made at its first call, freed when it ends. */

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Late copies. At most one a cell is in flight, so the table has an entry per cell and the cookie tells generations
+ * apart. Application threads add and wait; the service thread lands.
+ */
+#include "libgleamcuda/late.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+#include "libgleamcuda/log.h"
+#include "libgleamcuda/session.h"
+
+struct late {
+	struct late *next;
+	struct late_list *list; /* NULL: free */
+	struct late_target target;
+	struct bulk_ref ref;
+	uint64_t seq; /* UINT64_MAX until posted: not yet countable, but in order */
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t landed = PTHREAD_COND_INITIALIZER;
+/* guarded by lock */
+static struct late lates[SESSION_CELLS];
+static uint64_t cookies;
+static bool failed; /* the session has ended: nothing lands any more */
+
+static struct late *late_of(const struct bulk_ref *ref)
+{
+	uint32_t cell = ref->offset / SESSION_CELL_SIZE;
+
+	if (cell >= SESSION_CELLS || ref->offset % SESSION_CELL_SIZE)
+		return NULL;
+
+	struct late *late = &lates[cell];
+
+	return late->list && late->ref.cookie == ref->cookie ? late : NULL;
+}
+
+CUresult late_add(struct session *s, struct late_list *list, struct bulk_ref *ref, const struct late_target *target)
+{
+	pthread_mutex_lock(&lock);
+
+	struct late *late = &lates[ref->offset / SESSION_CELL_SIZE];
+
+	ref->cookie = ++cookies;
+	*late = (struct late){ .list = list, .target = *target, .ref = *ref, .seq = UINT64_MAX };
+	if (list->last)
+		list->last->next = late;
+	else
+		list->first = late;
+	list->last = late;
+	pthread_mutex_unlock(&lock);
+	return CUDA_SUCCESS;
+}
+
+void late_posted(const struct bulk_ref *ref, uint64_t seq)
+{
+	pthread_mutex_lock(&lock);
+
+	struct late *late = late_of(ref);
+
+	/* It may have landed already. */
+	if (late)
+		late->seq = seq;
+	pthread_mutex_unlock(&lock);
+}
+
+static void late_remove_locked(struct late *late)
+{
+	struct late_list *list = late->list;
+	struct late *before = NULL;
+
+	for (struct late *at = list->first; at && at != late; at = at->next)
+		before = at;
+	if (before)
+		before->next = late->next;
+	else
+		list->first = late->next;
+	if (list->last == late)
+		list->last = before;
+	late->list = NULL;
+	pthread_cond_broadcast(&landed);
+}
+
+void late_cancel(struct session *s, const struct bulk_ref *ref)
+{
+	pthread_mutex_lock(&lock);
+
+	struct late *late = late_of(ref);
+
+	if (late)
+		late_remove_locked(late);
+	pthread_mutex_unlock(&lock);
+	session_cells_give(s, ref);
+}
+
+/* Copies of a stream may land out of order (bulk lanes), so the whole list counts. An unposted one is of a later command. */
+static bool late_done_locked(const struct late_list *list, uint64_t seq)
+{
+	for (const struct late *late = list->first; late; late = late->next)
+		if (late->seq <= seq)
+			return false;
+	return true;
+}
+
+bool late_done(const struct late_list *list, uint64_t seq)
+{
+	bool done;
+
+	/* Most streams never have one. A racing add is of a command that the caller does not ask about. */
+	if (!__atomic_load_n(&list->first, __ATOMIC_ACQUIRE))
+		return true;
+	pthread_mutex_lock(&lock);
+	done = late_done_locked(list, seq);
+	pthread_mutex_unlock(&lock);
+	return done;
+}
+
+CUresult late_wait(struct session *s, const struct late_list *list, uint64_t seq)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	if (!__atomic_load_n(&list->first, __ATOMIC_ACQUIRE))
+		return CUDA_SUCCESS;
+	pthread_mutex_lock(&lock);
+	while (!late_done_locked(list, seq)) {
+		if (failed) {
+			result = CUDA_ERROR_DEVICE_UNAVAILABLE;
+			break;
+		}
+		pthread_cond_wait(&landed, &lock);
+	}
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+static void late_store(const struct late *late, const uint8_t *bytes)
+{
+	const struct late_target *t = &late->target;
+
+	if (t->rows == 1) {
+		memcpy(t->bytes, bytes, t->width);
+		return;
+	}
+	for (size_t row = 0; row < t->rows; row++)
+		memcpy((uint8_t *)t->bytes + row * t->pitch, bytes + row * t->width, t->width);
+}
+
+void late_landed(struct session *s, const struct bulk_ref *ref)
+{
+	struct bulk_ref given;
+
+	pthread_mutex_lock(&lock);
+
+	struct late *late = late_of(ref);
+
+	if (!late) {
+		pthread_mutex_unlock(&lock);
+		gleam_log("a landing at offset %u that nobody waits for", ref->offset);
+		return;
+	}
+
+	struct late copy = *late;
+
+	given = late->ref;
+	pthread_mutex_unlock(&lock);
+
+	/* Fewer bytes than asked for: the command was skipped after a failure, which the context's error word tells. */
+	if (ref->size == given.size)
+		late_store(&copy, shm_down(&s->shm) + given.offset);
+	pthread_mutex_lock(&lock);
+	late_remove_locked(late);
+	pthread_mutex_unlock(&lock);
+	session_cells_give(s, &given);
+}
+
+void late_fail_all(void)
+{
+	pthread_mutex_lock(&lock);
+	failed = true;
+	pthread_cond_broadcast(&landed);
+	pthread_mutex_unlock(&lock);
+}

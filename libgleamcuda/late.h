@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Late copies: bytes that come back from the device after the call that asked for them has returned (into page-locked
+ * memory), or in many pieces while one call waits. Each waits in its down cell; the service thread puts the bytes where
+ * they belong when the worker's notice is there.
+ */
+#ifndef GLEAM_LATE_H
+#define GLEAM_LATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "broker/proto/cuda_abi.h"
+#include "broker/proto/wire.h"
+
+struct session;
+struct late;
+
+/* Of one stream, oldest first; guarded by late.c's lock. Zero is empty. */
+struct late_list {
+	struct late *first;
+	struct late *last;
+};
+
+/* Where the bytes go: @rows rows of @width bytes, @pitch apart (1 row for a plain copy). */
+struct late_target {
+	void *bytes;
+	size_t width;
+	size_t pitch;
+	size_t rows;
+};
+
+/* Announce a copy of @ref->size bytes before its command is posted; ref->cookie is filled in. @seq is told afterwards by
+ * late_posted(). OUT_OF_MEMORY. Owns the cells from now on. */
+CUresult late_add(struct session *s, struct late_list *list, struct bulk_ref *ref, const struct late_target *target);
+void late_posted(const struct bulk_ref *ref, uint64_t seq);
+/* The command could not be posted: as if it had never been added. */
+void late_cancel(struct session *s, const struct bulk_ref *ref);
+
+/* Have all copies of @list that were posted with a number up to @seq arrived (or failed)? */
+bool late_done(const struct late_list *list, uint64_t seq);
+/* Wait for that. DEVICE_UNAVAILABLE when the session ends; CUDA_SUCCESS otherwise: failures are latched in the context. */
+CUresult late_wait(struct session *s, const struct late_list *list, uint64_t seq);
+
+/* Service thread: a NOTICE_LANDED. @ref comes from the worker and is not trusted. */
+void late_landed(struct session *s, const struct bulk_ref *ref);
+/* Service thread: the session ended; everybody who waits goes on. */
+void late_fail_all(void);
+
+#endif

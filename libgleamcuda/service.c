@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The service thread. It is a guest among the program's threads: signals blocked, a small stack, a name that tells
+ * whose it is; it holds none of the library's locks while it calls something that may wait.
+ */
+#include "libgleamcuda/service.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "gen/msg.h"
+#include "libgleamcuda/call.h"
+#include "libgleamcuda/hostfunc.h"
+#include "libgleamcuda/late.h"
+#include "libgleamcuda/log.h"
+#include "libgleamcuda/memory.h"
+#include "libgleamcuda/session.h"
+
+#define SERVICE_STACK (256u << 10) /* the deepest call is a memcpy or a write of printf text */
+
+static void notice_take(struct session *s, const struct frame_hdr *hdr, const uint8_t *frame)
+{
+	struct reader r;
+	struct bulk_ref ref = { 0 };
+	size_t head = sizeof(*hdr);
+
+	if (hdr->flags & FRAME_BULK_DOWN) {
+		ref = ring_bulk_ref(frame);
+		head += sizeof(ref);
+	}
+	r = reader_on(frame + head, hdr->size - head);
+	switch (hdr->op) {
+	case NOTICE_LANDED:
+		late_landed(s, &ref);
+		break;
+	case NOTICE_FREED:
+		memory_freed(s, &r);
+		break;
+	case NOTICE_HOST_CALL:
+		hostfunc_wanted(s, get_u64(&r));
+		break;
+	case NOTICE_PRINT: {
+		uint32_t size;
+		const void *text = get_bytes(&r, FRAME_SIZE_MAX, &size);
+
+		/* Device printf belongs on the program's stdout; a closed one harms nothing. */
+		if (text && write(STDOUT_FILENO, text, size) < 0)
+			gleam_log("device printf: %s", strerror(errno));
+		break;
+	}
+	case NOTICE_RECALL:
+		memory_recall(s, get_u32(&r), get_u64(&r));
+		break;
+	default:
+		gleam_log("a notice of unknown kind %u", hdr->op);
+	}
+}
+
+static void *service_run(void *arg)
+{
+	struct session *s = arg;
+	struct ring n2c;
+
+	shm_ring_n2c(&s->shm, &n2c);
+	for (;;) {
+		struct frame_hdr hdr;
+		const uint8_t *frame;
+		int got = ring_peek(&n2c, &hdr, &frame);
+
+		if (got > 0) {
+			if (hdr.kind == FRAME_NOTICE)
+				notice_take(s, &hdr, frame);
+			ring_next(&n2c, &hdr);
+			ring_release(&n2c);
+			continue;
+		}
+		if (got < 0) {
+			gleam_log("notices: %s; the session is given up", strerror(-got));
+			break;
+		}
+		if (session_check(s))
+			break;
+		if (ring_sleep_begin(&n2c))
+			ring_sleep_futex(&n2c, SESSION_LOOK_NS);
+		ring_sleep_end(&n2c);
+	}
+	__atomic_store_n(&s->dead, 1, __ATOMIC_RELAXED);
+	shm_wake_all(&s->shm);
+	late_fail_all();
+	hostfunc_fail_all();
+	return NULL;
+}
+
+int service_start(struct session *s)
+{
+	pthread_attr_t attr;
+	pthread_t thread;
+	sigset_t all, before;
+	int err;
+
+	pthread_attr_init(&attr);
+	pthread_attr_setstacksize(&attr, SERVICE_STACK);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	err = pthread_create(&thread, &attr, service_run, s);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	pthread_attr_destroy(&attr);
+	if (err) {
+		gleam_log("service thread: %s", strerror(err));
+		return -err;
+	}
+	pthread_setname_np(thread, "gleam");
+	return 0;
+}
+
+int session_attach(struct session *s, CUresult *result_out)
+{
+	struct call call = { .api = API_cuInit, .session = s, .slot = 0xffff };
+	struct msg_gleamAttach m = { 0 };
+	struct bulk_ref ref;
+	void *bytes;
+	CUresult result;
+
+	result = session_cells_take(s, SESSION_CELL_SIZE, &ref, &bytes);
+	if (result)
+		goto failed;
+	m.snapshot = ref;
+	result = call_open_bulk(&call, OP_gleamAttach, msg_gleamAttach_size(&m), FRAME_BULK_DOWN, &ref);
+	if (!result) {
+		msg_gleamAttach_put(&call.w, &m);
+		result = call_wait(&call);
+	}
+	if (!result) {
+		struct reader r = reader_on(bytes, SESSION_CELL_SIZE);
+
+		if (!snapshot_get(&r, &s->snapshot)) {
+			gleam_log("the server's list of devices can't be read");
+			result = CUDA_ERROR_SYSTEM_NOT_READY;
+		}
+	}
+	call_leave(&call, CUDA_SUCCESS);
+	session_cells_give(s, &ref);
+	if (!result)
+		return 0;
+failed:
+	*result_out = result;
+	return -EIO;
+}

@@ -1,0 +1,418 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Streams. Birth, commands and death are messages that nobody waits for; whether work is done is read from the progress
+ * words, and only what they can't tell yet costs a trip. Application threads.
+ */
+#include "libgleamcuda/stream.h"
+
+#include <stddef.h>
+
+#include "broker/proto/progress.h"
+#include "gen/bodies.h"
+#include "gen/msg.h"
+#include "libgleamcuda/context.h"
+#include "libgleamcuda/handle.h"
+#include "libgleamcuda/session.h"
+#include "libgleamcuda/stable.h"
+
+#define STREAM_FLAGS CU_STREAM_NON_BLOCKING
+
+static struct stable streams = STABLE(struct stream);
+static struct stream legacies[SESSION_CONTEXTS];
+static uint64_t stream_ids = 3; /* 1 and 2 are legacy and per-thread in the driver's own numbering */
+
+/* ---- finding ---- */
+
+struct stream *stream_legacy(struct context *context)
+{
+	struct stream *stream = &legacies[context->index];
+
+	if (!__atomic_load_n(&stream->handle, __ATOMIC_ACQUIRE)) {
+		/* The same values whoever writes them; the handle last. */
+		stream->context = context;
+		stream->word = PROGRESS_STREAMS + context->index;
+		__atomic_store_n(&stream->handle, WIRE_STREAM_LEGACY, __ATOMIC_RELEASE);
+	}
+	return stream;
+}
+
+struct stream *stream_find(struct call *call, uint64_t handle)
+{
+	if (handle == WIRE_STREAM_LEGACY)
+		return stream_legacy(call->context);
+	return handle_data(OBJECT_STREAM, handle);
+}
+
+CUresult call_stream(struct call *call, CUstream stream, uint64_t *handle_out)
+{
+	uint64_t value = (uint64_t)(uintptr_t)stream;
+
+	if (value == (uint64_t)(uintptr_t)CU_STREAM_PER_THREAD || (!value && call->ptds))
+		return stream_own(call, handle_out);
+	if (!value || value == (uint64_t)(uintptr_t)CU_STREAM_LEGACY) {
+		*handle_out = WIRE_STREAM_LEGACY;
+		return CUDA_SUCCESS;
+	}
+
+	struct stream *s = handle_data(OBJECT_STREAM, value);
+
+	if (!s)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (!__atomic_load_n(&s->context->active, __ATOMIC_ACQUIRE))
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	/* A stream of another context: the call runs in the stream's own. */
+	call->context = s->context;
+	*handle_out = value;
+	return CUDA_SUCCESS;
+}
+
+/* ---- what has been sent ---- */
+
+static void seq_raise(uint64_t *word, uint64_t seq)
+{
+	uint64_t before = __atomic_load_n(word, __ATOMIC_RELAXED);
+
+	while (before < seq && !__atomic_compare_exchange_n(word, &before, seq, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+		;
+}
+
+void stream_note(struct call *call, uint64_t handle, uint64_t seq)
+{
+	struct stream *stream = stream_find(call, handle);
+
+	if (!stream)
+		return;
+	seq_raise(&stream->last_seq, seq);
+	/* The legacy stream is done when all blocking streams are. */
+	if (!(stream->flags & CU_STREAM_NON_BLOCKING) && handle != WIRE_STREAM_LEGACY)
+		seq_raise(&stream_legacy(stream->context)->last_seq, seq);
+	seq_raise(&stream->context->last_seq, seq);
+}
+
+static CUresult stream_flush(struct call *call, struct stream *stream)
+{
+	struct msg_gleamFlush m = { .stream = stream->handle };
+	CUresult result = call_open(call, OP_gleamFlush, msg_gleamFlush_size(&m));
+
+	if (result)
+		return result;
+	msg_gleamFlush_put(&call->w, &m);
+	seq_raise(&stream->flush_seq, call_post(call));
+	return CUDA_SUCCESS;
+}
+
+static bool stream_reached(struct call *call, struct stream *stream, uint64_t seq)
+{
+	return !seq || session_reached(call->session, stream->word, seq);
+}
+
+bool stream_done(struct call *call, struct stream *stream)
+{
+	uint64_t seq = __atomic_load_n(&stream->last_seq, __ATOMIC_ACQUIRE);
+
+	if (!stream_reached(call, stream, seq)) {
+		/* One flush for all that was sent before it. */
+		if (__atomic_load_n(&stream->flush_seq, __ATOMIC_ACQUIRE) < seq)
+			stream_flush(call, stream);
+		return false;
+	}
+	return late_done(&stream->late, seq);
+}
+
+/* The failure that the words hold for the call's context. Only a trip makes the worker go on after one. */
+static CUresult latched(struct call *call)
+{
+	return session_error_peek(call->session, call->context->index);
+}
+
+CUresult stream_wait(struct call *call, struct stream *stream)
+{
+	uint64_t seq = __atomic_load_n(&stream->last_seq, __ATOMIC_ACQUIRE);
+	CUresult result = CUDA_SUCCESS;
+
+	if (!stream_reached(call, stream, seq) || latched(call)) {
+		struct msg_gleamStreamSync m = { .stream = stream->handle };
+
+		result = call_open(call, OP_gleamStreamSync, msg_gleamStreamSync_size(&m));
+		if (result)
+			return result;
+		msg_gleamStreamSync_put(&call->w, &m);
+		result = call_wait(call);
+		session_error_take(call->session, call->context->index);
+	}
+
+	CUresult arrived = late_wait(call->session, &stream->late, seq);
+
+	return result ? result : arrived;
+}
+
+static void wait_late(uint64_t handle, void *data)
+{
+	struct stream *stream = data;
+
+	(void)handle;
+	if (stream)
+		late_wait(stream->context->session, &stream->late, UINT64_MAX - 1);
+}
+
+CUresult context_wait(struct call *call)
+{
+	struct context *context = call->context;
+	uint64_t seq = __atomic_load_n(&context->last_seq, __ATOMIC_ACQUIRE);
+	CUresult result = CUDA_SUCCESS;
+
+	if (seq > __atomic_load_n(&context->done_seq, __ATOMIC_ACQUIRE) || latched(call)) {
+		struct msg_gleamContextSync m = { .index = context->index };
+
+		result = call_open(call, OP_gleamContextSync, msg_gleamContextSync_size(&m));
+		if (result)
+			return result;
+		msg_gleamContextSync_put(&call->w, &m);
+		result = call_wait(call);
+		session_error_take(call->session, context->index);
+		if (!result)
+			seq_raise(&context->done_seq, seq);
+	}
+	late_wait(call->session, &stream_legacy(context)->late, UINT64_MAX - 1);
+	handle_each(OBJECT_STREAM, context, wait_late);
+	return result;
+}
+
+/* ---- birth and death ---- */
+
+static CUresult stream_make(struct call *call, unsigned int flags, int priority, uint64_t *handle_out)
+{
+	struct stream *stream = stable_take(&streams);
+	struct msg_cuStreamCreateWithPriority m = { .flags = flags, .priority = priority };
+	uint64_t handle;
+	CUresult result;
+
+	if (!stream)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	stream->context = call->context;
+	stream->flags = flags;
+	stream->priority = priority;
+	stream->id = __atomic_fetch_add(&stream_ids, 1, __ATOMIC_RELAXED);
+	handle = handle_new(OBJECT_STREAM, call->context, stream);
+	if (!handle || !progress_word(handle, call->context->index, &stream->word)) {
+		/* Every word is taken: more streams than the session memory has words for. */
+		result = CUDA_ERROR_OUT_OF_MEMORY;
+		goto end_handle;
+	}
+	stream->handle = handle;
+	m.phStream = handle;
+	result = call_open(call, OP_cuStreamCreateWithPriority, msg_cuStreamCreateWithPriority_size(&m));
+	if (result)
+		goto end_handle;
+	msg_cuStreamCreateWithPriority_put(&call->w, &m);
+
+	uint64_t seq = call_post(call);
+
+	/* Words keep the value of the stream that had them before; everything of this one is later. */
+	stream->flush_seq = seq;
+	*handle_out = handle;
+	return CUDA_SUCCESS;
+
+end_handle:
+	if (handle)
+		handle_end(handle);
+	stable_give(&streams, stream);
+	return result;
+}
+
+CUresult stream_own(struct call *call, uint64_t *handle_out)
+{
+	struct context *context = call->context;
+	uint32_t epoch = __atomic_load_n(&context->epoch, __ATOMIC_ACQUIRE);
+
+	if (call->thread->own[context->index].epoch == epoch && call->thread->own[context->index].handle) {
+		*handle_out = call->thread->own[context->index].handle;
+		return CUDA_SUCCESS;
+	}
+
+	CUresult result = stream_make(call, CU_STREAM_DEFAULT, 0, handle_out);
+
+	if (!result) {
+		call->thread->own[context->index].handle = *handle_out;
+		call->thread->own[context->index].epoch = epoch;
+	}
+	return result;
+}
+
+CUresult do_cuStreamCreateWithPriority(struct call *call, CUstream *phStream, unsigned int flags, int priority)
+{
+	const struct snapshot_device *d = &call->session->snapshot.devices[call->context->node_device];
+	uint64_t handle;
+	CUresult result;
+
+	if (!phStream || (flags & ~(unsigned int)STREAM_FLAGS))
+		return CUDA_ERROR_INVALID_VALUE;
+	/* The driver clamps: greatest is the smaller number. */
+	if (priority > d->priority_least)
+		priority = d->priority_least;
+	if (priority < d->priority_greatest)
+		priority = d->priority_greatest;
+	result = stream_make(call, flags, priority, &handle);
+	if (!result)
+		*phStream = (CUstream)(uintptr_t)handle;
+	return result;
+}
+
+CUresult do_cuStreamCreate(struct call *call, CUstream *phStream, unsigned int Flags)
+{
+	return do_cuStreamCreateWithPriority(call, phStream, Flags, 0);
+}
+
+CUresult do_cuStreamDestroy_v2(struct call *call, CUstream hStream)
+{
+	struct msg_cuStreamDestroy_v2 m;
+	struct stream *stream = handle_data(OBJECT_STREAM, (uint64_t)(uintptr_t)hStream);
+	CUresult result;
+
+	if (!stream)
+		return CUDA_ERROR_INVALID_HANDLE;
+	result = call_stream(call, hStream, &m.hStream);
+	if (result)
+		return result;
+	result = call_open(call, OP_cuStreamDestroy_v2, msg_cuStreamDestroy_v2_size(&m));
+	if (result)
+		return result;
+	msg_cuStreamDestroy_v2_put(&call->w, &m);
+	seq_raise(&stream->context->last_seq, call_post(call));
+	/* With copies in flight the object stays: they hold on to its list. Rare, and a hundred bytes. */
+	if (handle_end(m.hStream) && late_done(&stream->late, UINT64_MAX))
+		stable_give(&streams, stream);
+	return CUDA_SUCCESS;
+}
+
+/* ---- order ---- */
+
+CUresult do_cuStreamWaitEvent(struct call *call, CUstream hStream, CUevent hEvent, unsigned int Flags)
+{
+	struct msg_cuStreamWaitEvent m = { .Flags = Flags };
+	CUresult result;
+
+	if (Flags & ~(unsigned int)CU_EVENT_WAIT_EXTERNAL)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = call_handle(call, OBJECT_EVENT, hEvent, 0, &m.hEvent);
+	if (!result)
+		result = call_stream(call, hStream, &m.hStream);
+	if (!result)
+		result = call_open(call, OP_cuStreamWaitEvent, msg_cuStreamWaitEvent_size(&m));
+	if (result)
+		return result;
+	/* External matters in captures alone. */
+	m.Flags = 0;
+	msg_cuStreamWaitEvent_put(&call->w, &m);
+	stream_note(call, m.hStream, call_post(call));
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuStreamQuery(struct call *call, CUstream hStream)
+{
+	uint64_t handle;
+	CUresult result = call_stream(call, hStream, &handle);
+
+	if (result)
+		return result;
+
+	struct stream *stream = stream_find(call, handle);
+
+	if (latched(call))
+		return stream_wait(call, stream);
+	return stream_done(call, stream) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+CUresult do_cuStreamSynchronize(struct call *call, CUstream hStream)
+{
+	uint64_t handle;
+	CUresult result = call_stream(call, hStream, &handle);
+
+	return result ? result : stream_wait(call, stream_find(call, handle));
+}
+
+/* ---- questions ---- */
+
+CUresult do_cuStreamGetFlags(struct call *call, CUstream hStream, unsigned int *flags)
+{
+	uint64_t handle;
+	CUresult result = call_stream(call, hStream, &handle);
+
+	if (result)
+		return result;
+	if (!flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	*flags = stream_find(call, handle)->flags;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuStreamGetPriority(struct call *call, CUstream hStream, int *priority)
+{
+	uint64_t handle;
+	CUresult result = call_stream(call, hStream, &handle);
+
+	if (result)
+		return result;
+	if (!priority)
+		return CUDA_ERROR_INVALID_VALUE;
+	*priority = stream_find(call, handle)->priority;
+	return CUDA_SUCCESS;
+}
+
+uint64_t stream_id(struct call *call, uint64_t handle)
+{
+	struct stream *stream = stream_find(call, handle);
+
+	/* Legacy streams count from the top down: one a context and activation, never met by created ones. */
+	if (handle == WIRE_STREAM_LEGACY)
+		return UINT64_MAX - call->context->id;
+	return stream ? stream->id : 0;
+}
+
+CUresult do_cuStreamGetId(struct call *call, CUstream hStream, unsigned long long *streamId)
+{
+	uint64_t handle;
+	CUresult result = call_stream(call, hStream, &handle);
+
+	if (result)
+		return result;
+	if (!streamId)
+		return CUDA_ERROR_INVALID_VALUE;
+	*streamId = stream_id(call, handle);
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuStreamGetCtx(struct call *call, CUstream hStream, CUcontext *pctx)
+{
+	uint64_t handle;
+	CUresult result = call_stream(call, hStream, &handle);
+
+	if (result)
+		return result;
+	if (!pctx)
+		return CUDA_ERROR_INVALID_VALUE;
+	*pctx = call->context->handle;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuStreamGetCtx_v2(struct call *call, CUstream hStream, CUcontext *pCtx, CUgreenCtx *pGreenCtx)
+{
+	CUresult result = do_cuStreamGetCtx(call, hStream, pCtx);
+
+	if (!result && pGreenCtx)
+		*pGreenCtx = NULL;
+	return result;
+}
+
+CUresult do_cuStreamGetDevice(struct call *call, CUstream hStream, CUdevice *device)
+{
+	uint64_t handle;
+	CUresult result = call_stream(call, hStream, &handle);
+
+	if (result)
+		return result;
+	if (!device)
+		return CUDA_ERROR_INVALID_VALUE;
+	*device = call->context->device;
+	return CUDA_SUCCESS;
+}

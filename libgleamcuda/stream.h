@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Streams: what has been sent on each, and what the progress words say of it. Any thread.
+ */
+#ifndef GLEAM_STREAM_H
+#define GLEAM_STREAM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "broker/proto/cuda_abi.h"
+#include "libgleamcuda/call.h"
+#include "libgleamcuda/late.h"
+
+struct stream {
+	/* set at birth, then only read */
+	struct context *context;
+	uint64_t handle; /* WIRE_STREAM_LEGACY for a context's legacy stream */
+	uint64_t id;	 /* cuStreamGetId: never used again */
+	uint32_t word;	 /* progress word */
+	unsigned int flags;
+	int priority;
+
+	/* atomics */
+	uint64_t last_seq;  /* of the newest command; of a legacy stream: of all blocking streams of its context too */
+	uint64_t flush_seq; /* of the newest gleamFlush */
+
+	struct late_list late; /* copies to page-locked memory whose bytes have not arrived */
+};
+
+/* The stream of a wire handle that call_stream() gave. */
+struct stream *stream_find(struct call *call, uint64_t handle);
+struct stream *stream_legacy(struct context *context);
+
+/* A command of the stream has been posted. */
+void stream_note(struct call *call, uint64_t handle, uint64_t seq);
+
+/* Is everything that was sent on it done, and has its host data arrived? Sends a flush if only the worker can tell. */
+bool stream_done(struct call *call, struct stream *stream);
+/* Wait for that: one trip unless the words tell it already. The context's latched failure is told. */
+CUresult stream_wait(struct call *call, struct stream *stream);
+/* Wait for all streams of the call's context. */
+CUresult context_wait(struct call *call);
+
+/* This thread's own stream of the call's context (CU_STREAM_PER_THREAD), made at first use. */
+CUresult stream_own(struct call *call, uint64_t *handle_out);
+
+/* cuStreamGetId of a wire handle: two streams never share one, for cuBLAS keys its workspaces with it. */
+uint64_t stream_id(struct call *call, uint64_t handle);
+
+#endif
