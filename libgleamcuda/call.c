@@ -298,6 +298,46 @@ CUresult call_wait(struct call *call)
 	return result;
 }
 
+CUresult call_wait_progress(struct call *call, uint32_t word, uint64_t seq, struct context *context)
+{
+	struct session *s = call->session;
+	CUresult result = CUDA_SUCCESS;
+	uint64_t from;
+
+	if (session_reached(s, word, seq))
+		return CUDA_SUCCESS;
+	from = now_ns();
+	while (now_ns() < from + SPIN_NS) {
+		if (session_reached(s, word, seq))
+			goto counted;
+		spin_pause();
+	}
+	__atomic_fetch_add(&s->header->progress_waiters, 1, __ATOMIC_SEQ_CST);
+	for (;;) {
+		uint32_t bell = __atomic_load_n(&s->header->progress_bell, __ATOMIC_SEQ_CST);
+
+		if (session_reached(s, word, seq))
+			break;
+		result = session_error_peek(s, context->index);
+		if (result && result_is_sticky(result)) {
+			__atomic_store_n(&context->error, (uint32_t)result, __ATOMIC_RELAXED);
+			break;
+		}
+		result = CUDA_SUCCESS;
+		if (session_is_dead(s)) {
+			result = session_death(s);
+			break;
+		}
+		if (futex_wait(&s->header->progress_bell, bell, SESSION_LOOK_NS) == -ETIMEDOUT)
+			session_check(s);
+	}
+	__atomic_fetch_sub(&s->header->progress_waiters, 1, __ATOMIC_RELAXED);
+counted:
+	COUNT(call, trips, 1);
+	COUNT(call, waited_ns, now_ns() - from);
+	return result;
+}
+
 void call_count_bytes(struct call *call, uint64_t bytes)
 {
 	COUNT(call, bytes, bytes);

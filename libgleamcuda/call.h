@@ -69,6 +69,12 @@ uint64_t call_post(struct call *call);
  * valid until call_leave(). Releases the append lock before it waits. */
 CUresult call_wait(struct call *call);
 
+/* Wait, without a command, until progress word @word has reached @seq; the words are pushed. Tells @context's failure, if
+ * that keeps the word from ever coming. */
+CUresult call_wait_progress(struct call *call, uint32_t word, uint64_t seq, struct context *context);
+/* Bytes that travelled outside of frames. */
+void call_count_bytes(struct call *call, uint64_t bytes);
+
 /* ---- handles, as stubs use them ---- */
 
 #define HANDLE_NULL_OK 1u

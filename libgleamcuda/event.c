@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Events. Recording is a message; whether it has completed is read from the progress word of the stream it was recorded
+ * on. Only elapsed times are asked for. Application threads.
+ */
+#include <stddef.h>
+
+#include "gen/bodies.h"
+#include "gen/msg.h"
+#include "libgleamcuda/call.h"
+#include "libgleamcuda/context.h"
+#include "libgleamcuda/handle.h"
+#include "libgleamcuda/session.h"
+#include "libgleamcuda/stable.h"
+#include "libgleamcuda/stream.h"
+
+#define EVENT_FLAGS (CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS)
+
+struct event {
+	/* set at birth */
+	struct context *context;
+	unsigned int flags;
+	/* atomics: of the newest record; seq 0: never recorded. A program that records from two threads at once gets either. */
+	uint64_t seq;
+	uint32_t word;
+	struct stream *stream; /* type-stable: may have been destroyed since */
+};
+
+static struct stable events = STABLE(struct event);
+
+static CUresult event_of(struct call *call, CUevent hEvent, uint64_t *handle_out, struct event **event_out)
+{
+	CUresult result = call_handle(call, OBJECT_EVENT, hEvent, 0, handle_out);
+
+	if (result)
+		return result;
+	*event_out = handle_data(OBJECT_EVENT, *handle_out);
+	return *event_out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult do_cuEventCreate(struct call *call, CUevent *phEvent, unsigned int Flags)
+{
+	struct msg_cuEventCreate m = { .Flags = Flags };
+	struct event *event;
+	CUresult result;
+
+	if (!phEvent || (Flags & ~(unsigned int)EVENT_FLAGS))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (Flags & CU_EVENT_INTERPROCESS) {
+		if (!(Flags & CU_EVENT_DISABLE_TIMING))
+			return CUDA_ERROR_INVALID_VALUE;
+		return call_refuse(call, "events of other processes would have to cross the network");
+	}
+	event = stable_take(&events);
+	if (!event)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	event->context = call->context;
+	event->flags = Flags;
+	m.phEvent = handle_new(OBJECT_EVENT, call->context, event);
+	if (!m.phEvent) {
+		result = CUDA_ERROR_OUT_OF_MEMORY;
+		goto give_event;
+	}
+	result = call_open(call, OP_cuEventCreate, msg_cuEventCreate_size(&m));
+	if (result)
+		goto end_handle;
+	msg_cuEventCreate_put(&call->w, &m);
+	call_post(call);
+	*phEvent = (CUevent)(uintptr_t)m.phEvent;
+	return CUDA_SUCCESS;
+
+end_handle:
+	handle_end(m.phEvent);
+give_event:
+	stable_give(&events, event);
+	return result;
+}
+
+CUresult do_cuEventDestroy_v2(struct call *call, CUevent hEvent)
+{
+	struct msg_cuEventDestroy_v2 m;
+	struct event *event;
+	CUresult result = event_of(call, hEvent, &m.hEvent, &event);
+
+	if (result)
+		return result;
+	/* Events may be destroyed while another context is current: the message goes in the event's own. */
+	call->context = event->context;
+	result = call_open(call, OP_cuEventDestroy_v2, msg_cuEventDestroy_v2_size(&m));
+	if (result)
+		return result;
+	msg_cuEventDestroy_v2_put(&call->w, &m);
+	call_post(call);
+	stable_give(&events, handle_end(m.hEvent));
+	return CUDA_SUCCESS;
+}
+
+static void event_recorded(struct call *call, struct event *event, uint64_t stream_handle, uint64_t seq)
+{
+	struct stream *stream = stream_find(call, stream_handle);
+
+	stream_note(call, stream_handle, seq);
+	if (!stream)
+		return;
+	__atomic_store_n(&event->word, stream->word, __ATOMIC_RELAXED);
+	__atomic_store_n(&event->stream, stream, __ATOMIC_RELAXED);
+	/* Pairs with the acquire in event_done(). */
+	__atomic_store_n(&event->seq, seq, __ATOMIC_RELEASE);
+}
+
+CUresult do_cuEventRecord(struct call *call, CUevent hEvent, CUstream hStream)
+{
+	struct msg_cuEventRecord m;
+	struct event *event;
+	CUresult result = event_of(call, hEvent, &m.hEvent, &event);
+
+	if (!result)
+		result = call_stream(call, hStream, &m.hStream);
+	if (result)
+		return result;
+	/* The driver wants event and stream of one context. */
+	if (event->context != call->context)
+		return CUDA_ERROR_INVALID_HANDLE;
+	result = call_open(call, OP_cuEventRecord, msg_cuEventRecord_size(&m));
+	if (result)
+		return result;
+	msg_cuEventRecord_put(&call->w, &m);
+	event_recorded(call, event, m.hStream, call_post(call));
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuEventRecordWithFlags(struct call *call, CUevent hEvent, CUstream hStream, unsigned int flags)
+{
+	if (flags & ~(unsigned int)CU_EVENT_RECORD_EXTERNAL)
+		return CUDA_ERROR_INVALID_VALUE;
+	/* External matters in captures alone. */
+	return do_cuEventRecord(call, hEvent, hStream);
+}
+
+/* Has the newest record completed, its host data included? A never recorded event is done. */
+static bool event_done(struct call *call, struct event *event)
+{
+	uint64_t seq = __atomic_load_n(&event->seq, __ATOMIC_ACQUIRE);
+
+	if (!seq)
+		return true;
+	if (!session_reached(call->session, __atomic_load_n(&event->word, __ATOMIC_RELAXED), seq))
+		return false;
+	return late_done(&__atomic_load_n(&event->stream, __ATOMIC_RELAXED)->late, seq);
+}
+
+CUresult do_cuEventQuery(struct call *call, CUevent hEvent)
+{
+	struct event *event;
+	uint64_t handle;
+	CUresult result = event_of(call, hEvent, &handle, &event);
+
+	if (result)
+		return result;
+	return event_done(call, event) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+CUresult do_cuEventSynchronize(struct call *call, CUevent hEvent)
+{
+	struct event *event;
+	uint64_t handle;
+	CUresult result = event_of(call, hEvent, &handle, &event);
+
+	if (result)
+		return result;
+
+	uint64_t seq = __atomic_load_n(&event->seq, __ATOMIC_ACQUIRE);
+
+	if (!seq)
+		return CUDA_SUCCESS;
+	/* The worker pushes the word right after the record has completed: no trip, only the wait. */
+	result = call_wait_progress(call, __atomic_load_n(&event->word, __ATOMIC_RELAXED), seq, event->context);
+	if (result)
+		return result;
+	return late_wait(call->session, &__atomic_load_n(&event->stream, __ATOMIC_RELAXED)->late, seq);
+}
+
+CUresult do_cuEventElapsedTime_v2(struct call *call, float *pMilliseconds, CUevent hStart, CUevent hEnd)
+{
+	struct msg_cuEventElapsedTime_v2 m;
+	struct ans_cuEventElapsedTime_v2 a;
+	struct event *start, *end;
+	CUresult result;
+
+	if (!pMilliseconds)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = event_of(call, hStart, &m.hStart, &start);
+	if (!result)
+		result = event_of(call, hEnd, &m.hEnd, &end);
+	if (result)
+		return result;
+	if ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING || !start->seq || !end->seq)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (!event_done(call, start) || !event_done(call, end))
+		return CUDA_ERROR_NOT_READY;
+	result = call_open(call, OP_cuEventElapsedTime_v2, msg_cuEventElapsedTime_v2_size(&m));
+	if (result)
+		return result;
+	msg_cuEventElapsedTime_v2_put(&call->w, &m);
+	result = call_wait(call);
+	if (result)
+		return result;
+	if (!ans_cuEventElapsedTime_v2_get(&call->r, &a))
+		return CUDA_ERROR_UNKNOWN;
+	*pMilliseconds = a.pMilliseconds;
+	return CUDA_SUCCESS;
+}
