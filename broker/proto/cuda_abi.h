@@ -2372,6 +2372,11 @@ typedef struct CUeglFrame_st {
 typedef CUeglFrame_v1 CUeglFrame;
 typedef struct CUeglStreamConnection_st *CUeglStreamConnection;
 
+typedef enum CUoutput_mode_enum {
+	CU_OUT_KEY_VALUE_PAIR = 0x0,
+	CU_OUT_CSV = 0x1,
+} CUoutput_mode;
+
 /* ---- numbers that are macros ---- */
 
 #define CUDA_ARRAY3D_2DARRAY 0x01

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""msg.h: a struct for the fields of each command and of each answer, with its size, writer and reader."""
+
+from text import guard
+
+HELPERS = """#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "broker/lib/codec.h"
+#include "broker/proto/wire.h"
+
+/* A count, then the elements at a multiple of 8. */
+static inline void msg_put_array(struct writer *w, const void *elements, uint32_t count, size_t element_size)
+{
+	put_u32(w, count);
+
+	uint8_t *room = writer_room(w, 8, count * element_size);
+
+	if (room && count)
+		memcpy(room, elements, count * element_size);
+}
+
+static inline const void *msg_get_array(struct reader *r, uint32_t count_max, size_t element_size, uint32_t *count_out)
+{
+	uint32_t count = get_u32(r);
+
+	*count_out = 0;
+	if (count > count_max)
+		r->fault = true;
+
+	const uint8_t *elements = reader_take(r, 8, (r->fault ? 0 : count) * element_size);
+
+	if (elements)
+		*count_out = count;
+	return elements;
+}
+"""
+
+
+def members(args):
+	lines = []
+	for arg in args:
+		if arg.is_bulk:
+			lines.append(f"struct bulk_ref {arg.name}; /* not in the payload */")
+		elif arg.count is None:
+			lines.append(f"{arg.codec[0]} {arg.name};")
+		elif arg.kind == "bytes":
+			lines += [f"const void *{arg.name};", f"uint32_t {arg.name}_size; /* {arg.count} at most */"]
+		elif arg.kind == "str":
+			lines.append(f"const char *{arg.name}; /* {arg.count} bytes at most */")
+		elif arg.kind == "block":
+			lines.append(f"uint8_t {arg.name}[{arg.count}];")
+		else:
+			kind = "uint32_t" if arg.kind == "u32" else "uint64_t"
+			lines += [f"const {kind} *{arg.name};", f"uint32_t {arg.name}_count; /* {arg.count} at most */"]
+	return lines or ["uint8_t nothing;"]
+
+
+def size_terms(args):
+	"""A constant and the parts that depend on values: an upper bound, exact up to the first counted field."""
+	at, known, terms = 0, True, []
+	for arg in args:
+		if arg.is_bulk:
+			continue
+		if arg.count is None:
+			size = arg.codec[2]
+			at += (-at % size if known else size - 1) + size
+			continue
+		if arg.kind == "block":
+			at += arg.count
+			continue
+		at += (-at % 4 if known else 3) + 4
+		if arg.kind == "str":
+			terms.append(f"(m->{arg.name} ? strlen(m->{arg.name}) : 0)")
+			at += 1
+		else:
+			at += -at % 8 if known else 7
+			terms.append(f"m->{arg.name}_size" if arg.kind == "bytes" else
+				     f"(size_t)m->{arg.name}_count * {4 if arg.kind == 'u32' else 8}")
+		known = False
+	return at, terms
+
+
+def put_line(arg):
+	if arg.count is None:
+		return f"put_{arg.codec[1]}(w, m->{arg.name});"
+	if arg.kind == "bytes":
+		return f"put_bytes(w, m->{arg.name}, m->{arg.name}_size);"
+	if arg.kind == "str":
+		return f"put_str(w, m->{arg.name});"
+	if arg.kind == "block":
+		return f"put_block(w, m->{arg.name}, sizeof(m->{arg.name}));"
+	return f"msg_put_array(w, m->{arg.name}, m->{arg.name}_count, sizeof(*m->{arg.name}));"
+
+
+def get_line(arg):
+	if arg.is_bulk:
+		return f"m->{arg.name} = (struct bulk_ref){{ 0 }};"
+	if arg.count is None:
+		return f"m->{arg.name} = get_{arg.codec[1]}(r);"
+	if arg.kind == "bytes":
+		return f"m->{arg.name} = get_bytes(r, {arg.count}, &m->{arg.name}_size);"
+	if arg.kind == "str":
+		return f"m->{arg.name} = get_str(r, {arg.count});"
+	if arg.kind == "block":
+		return f"get_block(r, m->{arg.name}, sizeof(m->{arg.name}));"
+	return f"m->{arg.name} = msg_get_array(r, {arg.count}, sizeof(*m->{arg.name}), &m->{arg.name}_count);"
+
+
+def struct(prefix, entry, args):
+	name = f"{prefix}_{entry.name}"
+	at, terms = size_terms(args)
+	size = " + ".join(([str(at)] if at or not terms else []) + terms)
+	wire = [arg for arg in args if not arg.is_bulk]
+	text = f"struct {name} {{\n" + "".join(f"\t{line}\n" for line in members(args)) + "};\n"
+	text += f"static inline size_t {name}_size(const struct {name} *m)\n{{\n"
+	text += ("" if terms else "\t(void)m;\n") + f"\treturn {size};\n}}\n"
+	text += f"static inline void {name}_put(struct writer *w, const struct {name} *m)\n{{\n"
+	text += "".join(f"\t{put_line(arg)}\n" for arg in wire) or "\t(void)w;\n\t(void)m;\n"
+	text += "}\n"
+	text += f"static inline bool {name}_get(struct reader *r, struct {name} *m)\n{{\n"
+	text += "".join(f"\t{get_line(arg)}\n" for arg in args) or "\tm->nothing = 0;\n"
+	return text + "\treturn !r->fault && reader_left(r) == 0;\n}\n"
+
+
+def emit(description, out):
+	body = HELPERS
+	for entry in description.ops:
+		body += f"\n/* {entry.get('doc')} */\n" + struct("msg", entry, entry.fields)
+		if entry.answers:
+			body += struct("ans", entry, entry.answers)
+	out.write("msg.h", guard("GLEAM_GEN_MSG_H", body, "Fields of commands and answers. What a reader gives is borrowed from its buffer."))
