@@ -11,6 +11,12 @@
 #
 # and `make check` replays tests/fuzz/corpus/NAME through it, built by the ordinary compiler.
 
+TEST_TOOL_SOURCES := tests/lib/control.c tests/lib/value.c
+
+$(eval $(call program,tests/lab/lanem,$(sort $(wildcard tests/lab/lanem*.c)) $(TEST_TOOL_SOURCES),))
+$(eval $(call unit,test_lanem_lane,tests/unit/test_lanem_lane.c tests/lab/lanem_lane.c,))
+$(eval $(call unit,test_lanem_conf,tests/unit/test_lanem_conf.c tests/lab/lanem_conf.c tests/lib/value.c,))
+
 SCRIPT_TESTS := $(sort $(foreach dir,unit e2e wire cuda,$(wildcard tests/$(dir)/*.sh) \
 	$(wildcard tests/$(dir)/test_*.py)))
 
