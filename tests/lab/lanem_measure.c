@@ -23,7 +23,7 @@
 #define PING_SIZE 64
 #define PING_BUDGET_NS 2000000000u
 /* Until the first answer nobody knows how far the other end is. */
-#define FIRST_TIMEOUT_NS 1000000000u
+#define FIRST_TIMEOUT_NS 500000000u
 /* Then a datagram that takes so much longer than the slowest until now counts as lost. */
 #define TIMEOUT_SLACK_NS 30000000u
 #define CONNECT_TIMEOUT_S 10
@@ -149,14 +149,14 @@ static void pour(int fd, uint64_t for_ns)
 	_exit(0);
 }
 
-/* Bits a second from the first byte to the last. */
-static double drink(int fd)
+/* Bits a second from the first byte to the last one that comes in time: a slow link holds many more. */
+static double drink(int fd, uint64_t for_ns)
 {
 	char *chunk = malloc(STREAM_CHUNK);
 	uint64_t first = 0, last = 0, total = 0;
 	ssize_t size;
 
-	while (chunk && (size = recv(fd, chunk, STREAM_CHUNK, 0)) > 0) {
+	while (chunk && (!first || last - first < for_ns) && (size = recv(fd, chunk, STREAM_CHUNK, 0)) > 0) {
 		last = relay_now_ns();
 		/* The first piece's own time of arrival is before the clock starts. */
 		if (!first)
@@ -202,8 +202,9 @@ static int measure_stream(int fd, int listen_fd, uint16_t port, int lane, uint64
 		pour(from, for_ns);
 	}
 	close(from);
-	result->rate_bps[lane] = drink(to);
+	result->rate_bps[lane] = drink(to, for_ns);
 	close(to);
+	kill(child, SIGKILL);
 	waitpid(child, &status, 0);
 	return 0;
 }

@@ -3,6 +3,7 @@
 #include "tests/lab/lanem_net.h"
 
 #include <arpa/inet.h>
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/ethtool.h>
@@ -15,6 +16,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* A burst of full-sized packets of a fast sender; the default of 500 is lost in one wake-up of ours. */
@@ -293,30 +295,103 @@ static int furnish(struct net_end *end, const struct net_conf *conf, const char 
 	return err;
 }
 
+/* What the helper process tells; its descriptors come along, in the order of struct net_end. */
+struct furnished {
+	int err;
+	const char *step;	/* a literal: it has the same address in parent and child */
+};
+
+#define END_FD_COUNT 4
+static_assert(sizeof(struct net_end) == END_FD_COUNT * sizeof(int), "struct net_end is its descriptors");
+
+static void send_end(int fd, const struct furnished *furnished, const struct net_end *end)
+{
+	char control[CMSG_SPACE(sizeof(*end))] = { 0 };
+	struct iovec iov = { .iov_base = (void *)furnished, .iov_len = sizeof(*furnished) };
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
+	struct cmsghdr *head;
+
+	if (!furnished->err) {
+		msg.msg_control = control;
+		msg.msg_controllen = sizeof(control);
+		head = CMSG_FIRSTHDR(&msg);
+		head->cmsg_level = SOL_SOCKET;
+		head->cmsg_type = SCM_RIGHTS;
+		head->cmsg_len = CMSG_LEN(sizeof(*end));
+		memcpy(CMSG_DATA(head), end, sizeof(*end));
+	}
+	if (sendmsg(fd, &msg, MSG_NOSIGNAL) < 0)
+		_exit(1);
+}
+
+static int receive_end(int fd, struct furnished *furnished, struct net_end *end)
+{
+	char control[CMSG_SPACE(sizeof(*end))];
+	struct iovec iov = { .iov_base = furnished, .iov_len = sizeof(*furnished) };
+	struct msghdr msg = {
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control),
+	};
+	ssize_t length = recvmsg(fd, &msg, MSG_CMSG_CLOEXEC);
+	struct cmsghdr *head;
+
+	if (length < 0)
+		return -errno;
+	if (length != sizeof(*furnished))
+		return -ECHILD;
+	head = CMSG_FIRSTHDR(&msg);
+	if (furnished->err)
+		return furnished->err;
+	if (!head || head->cmsg_len != CMSG_LEN(sizeof(*end)))
+		return -ECHILD;
+	memcpy(end, CMSG_DATA(head), sizeof(*end));
+	return 0;
+}
+
+static void helper(int fd, struct net_end *end, const struct net_conf *conf)
+{
+	struct furnished furnished = { .step = "make a network namespace" };
+
+	if (unshare(CLONE_NEWNET) < 0) {
+		furnished.err = -errno;
+	} else {
+		furnished.step = "open /proc/self/ns/net";
+		end->namespace_fd = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+		furnished.err = end->namespace_fd < 0 ? -errno : furnish(end, conf, &furnished.step);
+	}
+	send_end(fd, &furnished, end);
+	_exit(0);
+}
+
+/*
+ * In a process of its own, which sends back the descriptors: an ordinary user can make a namespace, but
+ * not come back into the one it was in.
+ */
 int net_end_open(struct net_end *end, const struct net_conf *conf, const char **step_out)
 {
-	int home, err;
+	struct furnished furnished = { .step = "hear from the process that makes a namespace" };
+	int pair[2], err;
+	pid_t pid;
 
 	*end = (struct net_end){ -1, -1, -1, -1 };
-	*step_out = "open /proc/self/ns/net";
-	home = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
-	if (home < 0)
+	*step_out = "start a process that makes a namespace";
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		return -errno;
-	*step_out = "make a network namespace";
-	if (unshare(CLONE_NEWNET) < 0) {
+	pid = fork();
+	if (pid < 0) {
 		err = -errno;
-		close(home);
+		close(pair[0]);
+		close(pair[1]);
 		return err;
 	}
-	end->namespace_fd = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
-	err = end->namespace_fd < 0 ? -errno : furnish(end, conf, step_out);
-	if (setns(home, CLONE_NEWNET) < 0 && !err) {
-		*step_out = "come back from the namespace";
-		err = -errno;
+	if (pid == 0) {
+		close(pair[0]);
+		helper(pair[1], end, conf);
 	}
-	close(home);
-	if (err)
-		net_end_close(end);
+	close(pair[1]);
+	err = receive_end(pair[0], &furnished, end);
+	*step_out = furnished.step;
+	close(pair[0]);
+	waitpid(pid, NULL, 0);
 	return err;
 }
 

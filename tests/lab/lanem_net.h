@@ -2,7 +2,7 @@
 /*
  * One end of the emulated LAN: a network namespace with a TUN interface, set up through netlink and ioctl
  * alone. The sockets kept in it work from wherever this process is, since a socket stays in the namespace
- * it was made in. Main thread only: making an end changes the namespace of the thread for a moment.
+ * it was made in; this process never changes its own. Main thread only.
  */
 #ifndef TESTS_LAB_LANEM_NET_H
 #define TESTS_LAB_LANEM_NET_H
@@ -43,8 +43,8 @@ struct net_counters {
 };
 
 /*
- * Makes the namespace and all in it; this process is back in its own afterwards, also on failure. On
- * failure *@step_out names what was tried.
+ * Makes the namespace and all in it. *@step_out names what was tried last. Waits for a process of its own,
+ * so before anything else collects children.
  */
 int net_end_open(struct net_end *end, const struct net_conf *conf, const char **step_out);
 /* Gives back the descriptors; the namespace lives as long as a process or mount holds it. */
