@@ -42,7 +42,7 @@ def lock_check(description, numbers, path, errors, adding):
 			errors.add(entry.path, entry.at("op"), f"{entry.name}: op {entry.op:#06x} belonged to {locked}; take a new one")
 		elif locked is None and not adding:
 			errors.add(entry.path, entry.at("op"),
-				   f"{entry.name}: op {entry.op:#06x} is not in {os.path.basename(path)}: run apigen with --lock")
+				   f"{entry.name}: op {entry.op:#06x} is not in {os.path.basename(path)}: run make apigen-lock")
 
 
 def lock_write(path, description, numbers):
