@@ -15,6 +15,7 @@
 #include "broker/lib/futex.h"
 #include "broker/lib/slot.h"
 #include "libgleamcuda/context.h"
+#include "libgleamcuda/handle.h"
 #include "libgleamcuda/init.h"
 #include "libgleamcuda/log.h"
 #include "libgleamcuda/session.h"
@@ -89,6 +90,11 @@ CUresult call_enter(struct call *call, enum api api, enum needs needs, bool ptds
 	if (session_is_dead(call->session))
 		return session_death(call->session);
 	return CUDA_SUCCESS;
+}
+
+void call_start(struct call *call, struct session *session, struct context *context)
+{
+	*call = (struct call){ .api = API_cuInit, .slot = NO_SLOT, .session = session, .context = context };
 }
 
 CUresult call_leave(struct call *call, CUresult result)

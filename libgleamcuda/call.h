@@ -54,6 +54,9 @@ struct call {
 
 CUresult call_enter(struct call *call, enum api api, enum needs needs, bool ptds);
 CUresult call_leave(struct call *call, CUresult result);
+/* For what the library sends by itself (service thread, clean-up): as if entered, with @context (may be NULL). Needs a
+ * call_leave() too. */
+void call_start(struct call *call, struct session *session, struct context *context);
 
 /*
  * Reserve room for a command of at most @payload_max bytes of payload; waits for room where the ring is full.

@@ -26,6 +26,7 @@ static pthread_cond_t landed = PTHREAD_COND_INITIALIZER;
 /* guarded by lock */
 static struct late lates[SESSION_CELLS];
 static uint64_t cookies;
+static uint32_t under_way; /* also read without it */
 static bool failed; /* the session has ended: nothing lands any more */
 
 static struct late *late_of(const struct bulk_ref *ref)
@@ -53,8 +54,14 @@ CUresult late_add(struct session *s, struct late_list *list, struct bulk_ref *re
 	else
 		list->first = late;
 	list->last = late;
+	__atomic_fetch_add(&under_way, 1, __ATOMIC_RELEASE);
 	pthread_mutex_unlock(&lock);
 	return CUDA_SUCCESS;
+}
+
+bool late_any(void)
+{
+	return __atomic_load_n(&under_way, __ATOMIC_ACQUIRE) != 0;
 }
 
 void late_posted(const struct bulk_ref *ref, uint64_t seq)
@@ -83,6 +90,7 @@ static void late_remove_locked(struct late *late)
 	if (list->last == late)
 		list->last = before;
 	late->list = NULL;
+	__atomic_fetch_sub(&under_way, 1, __ATOMIC_RELEASE);
 	pthread_cond_broadcast(&landed);
 }
 

@@ -38,6 +38,8 @@ void late_posted(const struct bulk_ref *ref, uint64_t seq);
 /* The command could not be posted: as if it had never been added. */
 void late_cancel(struct session *s, const struct bulk_ref *ref);
 
+/* Is any copy on its way? */
+bool late_any(void);
 /* Have all copies of @list that were posted with a number up to @seq arrived (or failed)? */
 bool late_done(const struct late_list *list, uint64_t seq);
 /* Wait for that. DEVICE_UNAVAILABLE when the session ends; CUDA_SUCCESS otherwise: failures are latched in the context. */

@@ -120,12 +120,13 @@ int service_start(struct session *s)
 
 int session_attach(struct session *s, CUresult *result_out)
 {
-	struct call call = { .api = API_cuInit, .session = s, .slot = 0xffff };
+	struct call call;
 	struct msg_gleamAttach m = { 0 };
 	struct bulk_ref ref;
 	void *bytes;
 	CUresult result;
 
+	call_start(&call, s, NULL);
 	result = session_cells_take(s, SESSION_CELL_SIZE, &ref, &bytes);
 	if (result)
 		goto failed;

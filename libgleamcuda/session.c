@@ -21,7 +21,9 @@
 #include "broker/proto/progress.h"
 #include "gen/ops.h"
 #include "libgleamcuda/call.h"
+#include "libgleamcuda/host.h"
 #include "libgleamcuda/log.h"
+#include "libgleamcuda/memory.h"
 #include "libgleamcuda/service.h"
 
 #define OPEN_WAIT_MS 10000 /* a daemon answers within 3 s; a cold worker with the real driver takes a few seconds more */
@@ -206,7 +208,7 @@ static int open_answer(int fd, struct opened *opened_out)
 		goto close_fds;
 	opened_out->memory = fds[0];
 	opened_out->doorbell = fds[1];
-	snprintf(opened_out->server, sizeof(opened_out->server), "%s", text);
+	snprintf(opened_out->server, sizeof(opened_out->server), "%.63s", text);
 	return 0;
 
 close_fds:
@@ -284,9 +286,18 @@ int session_open(CUresult *result_out)
 	err = session_attach(s, result_out);
 	if (err)
 		goto close_shm;
-	err = service_start(s);
-	if (err)
+	*result_out = memory_start(s->snapshot.device_count);
+	if (!*result_out)
+		*result_out = host_start();
+	if (*result_out) {
+		err = -ENOMEM;
 		goto close_shm;
+	}
+	err = service_start(s);
+	if (err) {
+		*result_out = CUDA_ERROR_OUT_OF_MEMORY;
+		goto close_shm;
+	}
 	__atomic_store_n(&current, s, __ATOMIC_RELEASE);
 	*result_out = CUDA_SUCCESS;
 	return 0;

@@ -14,6 +14,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 VERSION := $(shell cat tools/build/version)
 
+comma := ,
 Q := $(if $(V),,@)
 say = $(if $(V),,@printf '  %-7s %s\n' '$(1)' '$(2)')
 

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Copies, the engine of all forms: bytes to the device go into the frame or into up pieces and the call returns; bytes
+ * from the device come back in the reply, in cells, or late. Application threads.
+ *
+ * When host memory is read: pageable memory before the call returns, always. Page-locked memory is read at once as
+ * well, after waiting for those outstanding things that may still write to it (late copies to the host, host functions).
+ */
+#include "libgleamcuda/copy.h"
+
+#include <string.h>
+
+#include "gen/msg.h"
+#include "libgleamcuda/call.h"
+#include "libgleamcuda/context.h"
+#include "libgleamcuda/hostfunc.h"
+#include "libgleamcuda/late.h"
+#include "libgleamcuda/range.h"
+#include "libgleamcuda/session.h"
+#include "libgleamcuda/stream.h"
+
+#define REPLY_MAX 4000u /* bytes of gleamCopyDown's answer: what a reply slot holds */
+
+enum place place_of(uint64_t address, uint64_t *left_out)
+{
+	struct range range;
+
+	*left_out = UINT64_MAX;
+	if (!range_find(address, &range))
+		return PLACE_PAGEABLE;
+	if (address - range.start < range.size)
+		*left_out = range.size - (address - range.start);
+	else
+		*left_out = range.size - (address - range.dev);
+	switch (range.kind) {
+	case RANGE_HOST_MADE:
+	case RANGE_HOST_REGISTERED:
+		return PLACE_PINNED;
+	default:
+		return PLACE_DEVICE;
+	}
+}
+
+/* ---- to the device ---- */
+
+/* @rows rows of @width bytes become one after the other. */
+static void rows_gather(uint8_t *to, uint64_t from, uint64_t pitch, uint64_t width, uint64_t rows)
+{
+	for (uint64_t row = 0; row < rows; row++)
+		memcpy(to + row * width, (const void *)(uintptr_t)(from + row * pitch), width);
+}
+
+static CUresult up_inline(struct call *call, const struct copy *c, uint64_t dst, uint64_t src, uint32_t size)
+{
+	struct msg_gleamCopyUp m = { .stream = c->stream, .dst = dst, .data = (const void *)(uintptr_t)src,
+				     .data_size = size };
+	CUresult result = call_open(call, OP_gleamCopyUp, msg_gleamCopyUp_size(&m));
+
+	if (result)
+		return result;
+	msg_gleamCopyUp_put(&call->w, &m);
+	stream_note(call, c->stream, call_post(call));
+	return CUDA_SUCCESS;
+}
+
+/* A piece of one row, through the arena. */
+static CUresult up_bulk(struct call *call, const struct copy *c, uint64_t dst, uint64_t src, uint32_t size)
+{
+	struct msg_gleamCopyUpBulk m = { .stream = c->stream, .dst = dst };
+	void *bytes;
+	CUresult result = session_up_take(call->session, size, &m.data, &bytes);
+
+	if (result)
+		return result;
+	memcpy(bytes, (const void *)(uintptr_t)src, size);
+	result = call_open_bulk(call, OP_gleamCopyUpBulk, msg_gleamCopyUpBulk_size(&m), FRAME_BULK_UP, &m.data);
+	if (result)
+		return result; /* the session has ended: the piece is nobody's any more */
+	msg_gleamCopyUpBulk_put(&call->w, &m);
+	stream_note(call, c->stream, call_post(call));
+	call_count_bytes(call, size);
+	return CUDA_SUCCESS;
+}
+
+static CUresult up_rows(struct call *call, const struct copy *c, uint64_t first, uint64_t rows)
+{
+	struct msg_gleamCopyUp2D m = { .stream = c->stream, .dst = c->dst + first * c->dst_pitch,
+				       .pitch = c->dst_pitch, .width = c->width, .rows = rows };
+	uint32_t size = (uint32_t)(rows * c->width);
+	void *bytes;
+	CUresult result = session_up_take(call->session, size, &m.data, &bytes);
+
+	if (result)
+		return result;
+	rows_gather(bytes, c->src + first * c->src_pitch, c->src_pitch, c->width, rows);
+	result = call_open_bulk(call, OP_gleamCopyUp2D, msg_gleamCopyUp2D_size(&m), FRAME_BULK_UP, &m.data);
+	if (result)
+		return result;
+	msg_gleamCopyUp2D_put(&call->w, &m);
+	stream_note(call, c->stream, call_post(call));
+	call_count_bytes(call, size);
+	return CUDA_SUCCESS;
+}
+
+static CUresult up_line(struct call *call, const struct copy *c, uint64_t dst, uint64_t src, uint64_t size)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	if (size <= INLINE_MAX)
+		return up_inline(call, c, dst, src, (uint32_t)size);
+	for (uint64_t at = 0; at < size && !result; at += SESSION_CELL_SIZE) {
+		uint64_t left = size - at;
+
+		result = up_bulk(call, c, dst + at, src + at,
+				 left < SESSION_CELL_SIZE ? (uint32_t)left : SESSION_CELL_SIZE);
+	}
+	return result;
+}
+
+static CUresult copy_up(struct call *call, const struct copy *c)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	if (c->rows == 1)
+		return up_line(call, c, c->dst, c->src, c->width);
+	if (c->width > SESSION_CELL_SIZE / 2) {
+		for (uint64_t row = 0; row < c->rows && !result; row++)
+			result = up_line(call, c, c->dst + row * c->dst_pitch, c->src + row * c->src_pitch, c->width);
+		return result;
+	}
+
+	uint64_t rows_max = SESSION_CELL_SIZE / c->width;
+
+	for (uint64_t row = 0; row < c->rows && !result; row += rows_max)
+		result = up_rows(call, c, row, c->rows - row < rows_max ? c->rows - row : rows_max);
+	return result;
+}
+
+/* ---- from the device ---- */
+
+static CUresult down_reply(struct call *call, const struct copy *c)
+{
+	struct msg_gleamCopyDown m = { .stream = c->stream, .src = c->src, .size = (uint32_t)c->width };
+	struct ans_gleamCopyDown a;
+	CUresult result = call_open(call, OP_gleamCopyDown, msg_gleamCopyDown_size(&m));
+
+	if (result)
+		return result;
+	msg_gleamCopyDown_put(&call->w, &m);
+	result = call_wait(call);
+	if (result)
+		return result;
+	if (!ans_gleamCopyDown_get(&call->r, &a) || a.data_size != c->width)
+		return CUDA_ERROR_UNKNOWN;
+	memcpy((void *)(uintptr_t)c->dst, a.data, a.data_size);
+	return CUDA_SUCCESS;
+}
+
+static CUresult down_cell(struct call *call, const struct copy *c)
+{
+	struct msg_gleamCopyDownBulk m = { .stream = c->stream, .src = c->src, .size = c->width };
+	void *bytes;
+	CUresult result = session_cells_take(call->session, (uint32_t)c->width, &m.cells, &bytes);
+
+	if (result)
+		return result;
+	result = call_open_bulk(call, OP_gleamCopyDownBulk, msg_gleamCopyDownBulk_size(&m), FRAME_BULK_DOWN, &m.cells);
+	if (!result) {
+		msg_gleamCopyDownBulk_put(&call->w, &m);
+		result = call_wait(call);
+	}
+	if (!result)
+		memcpy((void *)(uintptr_t)c->dst, bytes, c->width);
+	session_cells_give(call->session, &m.cells);
+	call_count_bytes(call, c->width);
+	return result;
+}
+
+/* @rows of c from row @first, at @at bytes into them if it is a part of one row: arrives when @list says so. */
+static CUresult down_late(struct call *call, const struct copy *c, struct late_list *list, uint64_t first, uint64_t rows,
+			  uint64_t at, uint64_t width)
+{
+	struct late_target target = {
+		.bytes = (void *)(uintptr_t)(c->dst + first * c->dst_pitch + at),
+		.width = width,
+		.pitch = c->dst_pitch,
+		.rows = rows,
+	};
+	struct bulk_ref cells;
+	void *bytes;
+	uint64_t src = c->src + first * c->src_pitch + at;
+	uint64_t seq;
+	CUresult result = session_cells_take(call->session, (uint32_t)(rows * width), &cells, &bytes);
+
+	if (result)
+		return result;
+	result = late_add(call->session, list, &cells, &target);
+	if (result)
+		goto give_cells;
+	if (rows == 1) {
+		struct msg_gleamCopyDownLate m = { .stream = c->stream, .src = src, .size = width, .cells = cells };
+
+		result = call_open_bulk(call, OP_gleamCopyDownLate, msg_gleamCopyDownLate_size(&m), FRAME_BULK_DOWN,
+					&cells);
+		if (result)
+			goto cancel;
+		msg_gleamCopyDownLate_put(&call->w, &m);
+	} else {
+		struct msg_gleamCopyDown2D m = { .stream = c->stream, .src = src, .pitch = c->src_pitch,
+						 .width = width, .rows = rows, .cells = cells };
+
+		result = call_open_bulk(call, OP_gleamCopyDown2D, msg_gleamCopyDown2D_size(&m), FRAME_BULK_DOWN,
+					&cells);
+		if (result)
+			goto cancel;
+		msg_gleamCopyDown2D_put(&call->w, &m);
+	}
+	seq = call_post(call);
+	late_posted(&cells, seq);
+	stream_note(call, c->stream, seq);
+	call_count_bytes(call, rows * width);
+	return CUDA_SUCCESS;
+
+cancel:
+	late_cancel(call->session, &cells);
+	return result;
+give_cells:
+	session_cells_give(call->session, &cells);
+	return result;
+}
+
+static CUresult down_pieces(struct call *call, const struct copy *c, struct late_list *list)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	if (c->rows > 1 && c->width <= SESSION_CELL_SIZE / 2) {
+		uint64_t rows_max = SESSION_CELL_SIZE / c->width;
+
+		for (uint64_t row = 0; row < c->rows && !result; row += rows_max)
+			result = down_late(call, c, list, row, c->rows - row < rows_max ? c->rows - row : rows_max, 0,
+					   c->width);
+		return result;
+	}
+	for (uint64_t row = 0; row < c->rows && !result; row++)
+		for (uint64_t at = 0; at < c->width && !result; at += SESSION_CELL_SIZE)
+			result = down_late(call, c, list, row, 1, at,
+					   c->width - at < SESSION_CELL_SIZE ? c->width - at : SESSION_CELL_SIZE);
+	return result;
+}
+
+static CUresult copy_down(struct call *call, const struct copy *c)
+{
+	struct stream *stream = stream_find(call, c->stream);
+	CUresult result;
+
+	if (c->async && c->dst_place == PLACE_PINNED)
+		return down_pieces(call, c, &stream->late);
+	if (c->rows == 1 && c->width <= REPLY_MAX) {
+		result = down_reply(call, c);
+	} else if (c->rows == 1 && c->width <= SESSION_CELL_SIZE) {
+		result = down_cell(call, c);
+	} else {
+		/* Many pieces on their way at once, and one wait for all. The stream's list keeps them, which outlives us. */
+		result = down_pieces(call, c, &stream->late);
+		if (!result)
+			result = stream_wait(call, stream);
+	}
+	return result;
+}
+
+/* ---- the rest ---- */
+
+static CUresult copy_device(struct call *call, const struct copy *c)
+{
+	CUresult result;
+
+	if (c->rows == 1) {
+		struct msg_gleamCopyDev m = { .stream = c->stream, .dst = c->dst, .src = c->src, .size = c->width };
+
+		result = call_open(call, OP_gleamCopyDev, msg_gleamCopyDev_size(&m));
+		if (result)
+			return result;
+		msg_gleamCopyDev_put(&call->w, &m);
+	} else {
+		struct msg_gleamCopyDev2D m = { .stream = c->stream, .dst = c->dst, .dst_pitch = c->dst_pitch,
+						.src = c->src, .src_pitch = c->src_pitch, .width = c->width,
+						.rows = c->rows };
+
+		result = call_open(call, OP_gleamCopyDev2D, msg_gleamCopyDev2D_size(&m));
+		if (result)
+			return result;
+		msg_gleamCopyDev2D_put(&call->w, &m);
+	}
+	stream_note(call, c->stream, call_post(call));
+	return CUDA_SUCCESS;
+}
+
+static CUresult copy_host(struct call *call, const struct copy *c)
+{
+	CUresult result = stream_wait(call, stream_find(call, c->stream));
+
+	if (result)
+		return result;
+	for (uint64_t row = 0; row < c->rows; row++)
+		memmove((void *)(uintptr_t)(c->dst + row * c->dst_pitch),
+			(const void *)(uintptr_t)(c->src + row * c->src_pitch), c->width);
+	return CUDA_SUCCESS;
+}
+
+CUresult copy_run(struct call *call, const struct copy *copy)
+{
+	struct copy c = *copy;
+	bool host_src = c.src_place != PLACE_DEVICE;
+	CUresult result;
+
+	if (!c.width || !c.rows)
+		return CUDA_SUCCESS;
+	/* Rows without a gap are one row. */
+	if (c.rows > 1 && c.dst_pitch == c.width && c.src_pitch == c.width) {
+		c.width *= c.rows;
+		c.rows = 1;
+	}
+	/* What may still write the source has to be done before we read it. */
+	if (host_src && c.src_place == PLACE_PINNED && (late_any() || hostfunc_outstanding())) {
+		result = context_wait(call);
+		if (result)
+			return result;
+	}
+	if (host_src && c.dst_place != PLACE_DEVICE)
+		return copy_host(call, &c);
+	if (c.dst_place != PLACE_DEVICE)
+		return copy_down(call, &c);
+	result = host_src ? copy_up(call, &c) : copy_device(call, &c);
+	/*
+	 * A synchronous copy has waited for its stream natively. Nobody can tell, unless something of the host's own
+	 * is outstanding there: bytes that are to arrive, or functions that are to run.
+	 */
+	if (!result && !c.async && host_src && (late_any() || hostfunc_outstanding()))
+		result = stream_wait(call, stream_find(call, c.stream));
+	return result;
+}

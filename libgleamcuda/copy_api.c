@@ -1,0 +1,408 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The many forms of cuMemcpy and cuMemset, brought down to copy_run() and to one message per kind of memset. Here the
+ * driver's own checks are made. Application threads.
+ */
+#include <stddef.h>
+#include <string.h>
+
+#include "gen/bodies.h"
+#include "gen/msg.h"
+#include "libgleamcuda/call.h"
+#include "libgleamcuda/context.h"
+#include "libgleamcuda/copy.h"
+#include "libgleamcuda/stream.h"
+
+#define NO_ARRAYS "arrays are not built yet"
+
+/* ---- linear ---- */
+
+/* @want_dst, @want_src: PLACE_DEVICE if the function's name says so, PLACE_PAGEABLE for a host side; -1: by address. */
+static CUresult linear(struct call *call, uint64_t dst, int want_dst, uint64_t src, int want_src, size_t size,
+		       CUstream hStream, bool async)
+{
+	struct copy c = { .dst = dst, .src = src, .width = size, .rows = 1, .async = async };
+	uint64_t dst_left, src_left;
+	CUresult result = call_stream(call, hStream, &c.stream);
+
+	if (result)
+		return result;
+	if (!size)
+		return CUDA_SUCCESS;
+	c.dst_place = place_of(dst, &dst_left);
+	c.src_place = place_of(src, &src_left);
+	/* Host memory that is page-locked counts as a device address too: addresses are unified. */
+	if (want_dst == PLACE_DEVICE && c.dst_place == PLACE_PAGEABLE)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (want_src == PLACE_DEVICE && c.src_place == PLACE_PAGEABLE)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!dst || !src || size > dst_left || size > src_left)
+		return CUDA_ERROR_INVALID_VALUE;
+	return copy_run(call, &c);
+}
+
+#define HOST(pointer) ((uint64_t)(uintptr_t)(pointer))
+
+CUresult do_cuMemcpy(struct call *call, CUdeviceptr dst, CUdeviceptr src, size_t ByteCount)
+{
+	return linear(call, dst, -1, src, -1, ByteCount, NULL, false);
+}
+
+CUresult do_cuMemcpyAsync(struct call *call, CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream)
+{
+	return linear(call, dst, -1, src, -1, ByteCount, hStream, true);
+}
+
+CUresult do_cuMemcpyHtoD_v2(struct call *call, CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount)
+{
+	return linear(call, dstDevice, PLACE_DEVICE, HOST(srcHost), PLACE_PAGEABLE, ByteCount, NULL, false);
+}
+
+CUresult do_cuMemcpyHtoDAsync_v2(struct call *call, CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount,
+				 CUstream hStream)
+{
+	return linear(call, dstDevice, PLACE_DEVICE, HOST(srcHost), PLACE_PAGEABLE, ByteCount, hStream, true);
+}
+
+CUresult do_cuMemcpyDtoH_v2(struct call *call, void *dstHost, CUdeviceptr srcDevice, size_t ByteCount)
+{
+	return linear(call, HOST(dstHost), PLACE_PAGEABLE, srcDevice, PLACE_DEVICE, ByteCount, NULL, false);
+}
+
+CUresult do_cuMemcpyDtoHAsync_v2(struct call *call, void *dstHost, CUdeviceptr srcDevice, size_t ByteCount,
+				 CUstream hStream)
+{
+	return linear(call, HOST(dstHost), PLACE_PAGEABLE, srcDevice, PLACE_DEVICE, ByteCount, hStream, true);
+}
+
+CUresult do_cuMemcpyDtoD_v2(struct call *call, CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount)
+{
+	return linear(call, dstDevice, PLACE_DEVICE, srcDevice, PLACE_DEVICE, ByteCount, NULL, false);
+}
+
+CUresult do_cuMemcpyDtoDAsync_v2(struct call *call, CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount,
+				 CUstream hStream)
+{
+	return linear(call, dstDevice, PLACE_DEVICE, srcDevice, PLACE_DEVICE, ByteCount, hStream, true);
+}
+
+static CUresult peer_check(CUcontext dst, CUcontext src)
+{
+	struct context *a = context_find(dst), *b = context_find(src);
+
+	if (!a || !b)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	return a->active && b->active ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+CUresult do_cuMemcpyPeer(struct call *call, CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
+			 CUcontext srcContext, size_t ByteCount)
+{
+	CUresult result = peer_check(dstContext, srcContext);
+
+	return result ? result : linear(call, dstDevice, PLACE_DEVICE, srcDevice, PLACE_DEVICE, ByteCount, NULL, false);
+}
+
+CUresult do_cuMemcpyPeerAsync(struct call *call, CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
+			      CUcontext srcContext, size_t ByteCount, CUstream hStream)
+{
+	CUresult result = peer_check(dstContext, srcContext);
+
+	return result ? result :
+			linear(call, dstDevice, PLACE_DEVICE, srcDevice, PLACE_DEVICE, ByteCount, hStream, true);
+}
+
+/* The first API's addresses had 32 bits; ours never do, so none of them can be one of ours. */
+
+CUresult do_cuMemcpyHtoD(struct call *call, CUdeviceptr_v1 dstDevice, const void *srcHost, unsigned int ByteCount)
+{
+	return do_cuMemcpyHtoD_v2(call, dstDevice, srcHost, ByteCount);
+}
+
+CUresult do_cuMemcpyHtoDAsync(struct call *call, CUdeviceptr_v1 dstDevice, const void *srcHost, unsigned int ByteCount,
+			      CUstream hStream)
+{
+	return do_cuMemcpyHtoDAsync_v2(call, dstDevice, srcHost, ByteCount, hStream);
+}
+
+CUresult do_cuMemcpyDtoH(struct call *call, void *dstHost, CUdeviceptr_v1 srcDevice, unsigned int ByteCount)
+{
+	return do_cuMemcpyDtoH_v2(call, dstHost, srcDevice, ByteCount);
+}
+
+CUresult do_cuMemcpyDtoHAsync(struct call *call, void *dstHost, CUdeviceptr_v1 srcDevice, unsigned int ByteCount,
+			      CUstream hStream)
+{
+	return do_cuMemcpyDtoHAsync_v2(call, dstHost, srcDevice, ByteCount, hStream);
+}
+
+CUresult do_cuMemcpyDtoD(struct call *call, CUdeviceptr_v1 dstDevice, CUdeviceptr_v1 srcDevice, unsigned int ByteCount)
+{
+	return do_cuMemcpyDtoD_v2(call, dstDevice, srcDevice, ByteCount);
+}
+
+CUresult do_cuMemcpyDtoDAsync(struct call *call, CUdeviceptr_v1 dstDevice, CUdeviceptr_v1 srcDevice,
+			      unsigned int ByteCount, CUstream hStream)
+{
+	return do_cuMemcpyDtoDAsync_v2(call, dstDevice, srcDevice, ByteCount, hStream);
+}
+
+/* ---- 2D and 3D ---- */
+
+struct side {
+	CUmemorytype type;
+	const void *host;
+	CUdeviceptr device;
+	uint64_t pitch;
+	uint64_t height; /* rows of a slice, 3D only */
+	uint64_t x, y, z;
+};
+
+/* The address of the side's first byte, and where it lies. */
+static CUresult side_find(const struct side *s, uint64_t width, uint64_t *pitch_out, uint64_t *address_out,
+			  enum place *place_out, uint64_t *left_out)
+{
+	uint64_t base;
+
+	if (s->type == CU_MEMORYTYPE_ARRAY)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	if (s->type == CU_MEMORYTYPE_HOST)
+		base = HOST(s->host);
+	else if (s->type == CU_MEMORYTYPE_DEVICE || s->type == CU_MEMORYTYPE_UNIFIED)
+		base = s->device;
+	else
+		return CUDA_ERROR_INVALID_VALUE;
+	*pitch_out = s->pitch ? s->pitch : width + s->x;
+	if (s->x > *pitch_out || width > *pitch_out - s->x)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (s->y > DEVICE_SPAN_MAX / *pitch_out || (s->height && s->z > DEVICE_SPAN_MAX / *pitch_out / s->height))
+		return CUDA_ERROR_INVALID_VALUE;
+	*address_out = base + s->x + s->y * *pitch_out + s->z * s->height * *pitch_out;
+	*place_out = place_of(*address_out, left_out);
+	if (!base || (s->type == CU_MEMORYTYPE_DEVICE && *place_out == PLACE_PAGEABLE))
+		return CUDA_ERROR_INVALID_VALUE;
+	return CUDA_SUCCESS;
+}
+
+static CUresult boxes(struct call *call, const struct side *dst, const struct side *src, uint64_t width, uint64_t height,
+		      uint64_t depth, CUstream hStream, bool async)
+{
+	struct copy c = { .width = width, .rows = height, .async = async };
+	uint64_t dst_left, src_left;
+	CUresult result = call_stream(call, hStream, &c.stream);
+
+	if (result)
+		return result;
+	if (!width || !height || !depth)
+		return CUDA_SUCCESS;
+	if (width > DEVICE_SPAN_MAX || height > DEVICE_SPAN_MAX || depth > DEVICE_SPAN_MAX)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = side_find(dst, width, &c.dst_pitch, &c.dst, &c.dst_place, &dst_left);
+	if (!result)
+		result = side_find(src, width, &c.src_pitch, &c.src, &c.src_place, &src_left);
+	if (result == CUDA_ERROR_NOT_SUPPORTED)
+		return call_refuse(call, NO_ARRAYS);
+	if (result)
+		return result;
+
+	/* The last byte of the last row of the last slice has to be inside. */
+	uint64_t dst_slice = dst->height * c.dst_pitch, src_slice = src->height * c.src_pitch;
+
+	if (depth > 1 && (dst->height < height || src->height < height))
+		return CUDA_ERROR_INVALID_VALUE;
+	if ((depth - 1) * dst_slice + (height - 1) * c.dst_pitch + width > dst_left ||
+	    (depth - 1) * src_slice + (height - 1) * c.src_pitch + width > src_left)
+		return CUDA_ERROR_INVALID_VALUE;
+	for (uint64_t z = 0; z < depth && !result; z++) {
+		result = copy_run(call, &c);
+		c.dst += dst_slice;
+		c.src += src_slice;
+	}
+	return result;
+}
+
+static CUresult run_2d(struct call *call, const CUDA_MEMCPY2D *p, CUstream hStream, bool async)
+{
+	struct side dst, src;
+
+	if (!p)
+		return CUDA_ERROR_INVALID_VALUE;
+	src = (struct side){ p->srcMemoryType, p->srcHost, p->srcDevice, p->srcPitch, 0, p->srcXInBytes, p->srcY, 0 };
+	dst = (struct side){ p->dstMemoryType, p->dstHost, p->dstDevice, p->dstPitch, 0, p->dstXInBytes, p->dstY, 0 };
+	return boxes(call, &dst, &src, p->WidthInBytes, p->Height, 1, hStream, async);
+}
+
+static CUresult run_3d(struct call *call, const CUDA_MEMCPY3D *p, CUstream hStream, bool async)
+{
+	struct side dst, src;
+
+	if (!p)
+		return CUDA_ERROR_INVALID_VALUE;
+	src = (struct side){ p->srcMemoryType, p->srcHost, p->srcDevice, p->srcPitch, p->srcHeight, p->srcXInBytes,
+			     p->srcY, p->srcZ };
+	dst = (struct side){ p->dstMemoryType, p->dstHost, p->dstDevice, p->dstPitch, p->dstHeight, p->dstXInBytes,
+			     p->dstY, p->dstZ };
+	if (p->srcLOD || p->dstLOD)
+		return CUDA_ERROR_INVALID_VALUE;
+	return boxes(call, &dst, &src, p->WidthInBytes, p->Height, p->Depth, hStream, async);
+}
+
+CUresult do_cuMemcpy2D_v2(struct call *call, const CUDA_MEMCPY2D *pCopy)
+{
+	return run_2d(call, pCopy, NULL, false);
+}
+
+CUresult do_cuMemcpy2DUnaligned_v2(struct call *call, const CUDA_MEMCPY2D *pCopy)
+{
+	return run_2d(call, pCopy, NULL, false);
+}
+
+CUresult do_cuMemcpy2DAsync_v2(struct call *call, const CUDA_MEMCPY2D *pCopy, CUstream hStream)
+{
+	return run_2d(call, pCopy, hStream, true);
+}
+
+CUresult do_cuMemcpy3D_v2(struct call *call, const CUDA_MEMCPY3D *pCopy)
+{
+	return run_3d(call, pCopy, NULL, false);
+}
+
+CUresult do_cuMemcpy3DAsync_v2(struct call *call, const CUDA_MEMCPY3D *pCopy, CUstream hStream)
+{
+	return run_3d(call, pCopy, hStream, true);
+}
+
+static CUresult run_3d_peer(struct call *call, const CUDA_MEMCPY3D_PEER *p, CUstream hStream, bool async)
+{
+	struct side dst, src;
+	CUresult result;
+
+	if (!p)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = peer_check(p->dstContext, p->srcContext);
+	if (result)
+		return result;
+	src = (struct side){ p->srcMemoryType, p->srcHost, p->srcDevice, p->srcPitch, p->srcHeight, p->srcXInBytes,
+			     p->srcY, p->srcZ };
+	dst = (struct side){ p->dstMemoryType, p->dstHost, p->dstDevice, p->dstPitch, p->dstHeight, p->dstXInBytes,
+			     p->dstY, p->dstZ };
+	return boxes(call, &dst, &src, p->WidthInBytes, p->Height, p->Depth, hStream, async);
+}
+
+CUresult do_cuMemcpy3DPeer(struct call *call, const CUDA_MEMCPY3D_PEER *pCopy)
+{
+	return run_3d_peer(call, pCopy, NULL, false);
+}
+
+CUresult do_cuMemcpy3DPeerAsync(struct call *call, const CUDA_MEMCPY3D_PEER *pCopy, CUstream hStream)
+{
+	return run_3d_peer(call, pCopy, hStream, true);
+}
+
+/* ---- batches ---- */
+
+CUresult do_cuMemcpyBatchAsync_v2(struct call *call, CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
+				  CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, CUstream hStream)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	/* The driver wants a real stream here, and attributes that begin with the first copy. */
+	if (!dsts || !srcs || !sizes || !count || !attrs || !attrsIdxs || !numAttrs || numAttrs > count || attrsIdxs[0] ||
+	    !hStream || hStream == CU_STREAM_LEGACY)
+		return CUDA_ERROR_INVALID_VALUE;
+	/* Sources are read before the call returns, which every access order allows. */
+	for (size_t i = 0; i < count && !result; i++)
+		result = linear(call, dsts[i], -1, srcs[i], -1, sizes[i], hStream, true);
+	return result;
+}
+
+CUresult do_cuMemcpyBatchAsync(struct call *call, CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
+			       CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs, size_t *failIdx,
+			       CUstream hStream)
+{
+	CUresult result = do_cuMemcpyBatchAsync_v2(call, dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, hStream);
+
+	if (result && failIdx)
+		*failIdx = SIZE_MAX;
+	return result;
+}
+
+/* ---- memset ---- */
+
+static CUresult set_check(CUdeviceptr dst, uint64_t pitch, uint64_t width, uint64_t rows)
+{
+	uint64_t left;
+
+	if (place_of(dst, &left) == PLACE_PAGEABLE)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (rows > 1 && (pitch < width || rows - 1 > left / pitch))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (width > left || (rows - 1) * pitch > left - width)
+		return CUDA_ERROR_INVALID_VALUE;
+	return CUDA_SUCCESS;
+}
+
+#define MEMSET(bits, value_type, value)                                                                         \
+	CUresult do_cuMemsetD##bits##Async(struct call *call, CUdeviceptr dstDevice, value_type value, size_t N, \
+					   CUstream hStream)                                                     \
+	{                                                                                                        \
+		struct msg_cuMemsetD##bits##Async m = { .dstDevice = dstDevice, .value = value, .N = N };        \
+		CUresult result = call_stream(call, hStream, &m.hStream);                                        \
+                                                                                                                 \
+		if (result || !N)                                                                                \
+			return result;                                                                           \
+		if (N > DEVICE_SPAN_MAX || dstDevice % (bits / 8))                                               \
+			return CUDA_ERROR_INVALID_VALUE;                                                         \
+		result = set_check(dstDevice, 0, N * (bits / 8), 1);                                             \
+		if (!result)                                                                                     \
+			result = call_open(call, OP_cuMemsetD##bits##Async, msg_cuMemsetD##bits##Async_size(&m)); \
+		if (result)                                                                                      \
+			return result;                                                                           \
+		msg_cuMemsetD##bits##Async_put(&call->w, &m);                                                    \
+		stream_note(call, m.hStream, call_post(call));                                                   \
+		return CUDA_SUCCESS;                                                                             \
+	}                                                                                                        \
+	CUresult do_cuMemsetD##bits##_v2(struct call *call, CUdeviceptr dstDevice, value_type value, size_t N)   \
+	{                                                                                                        \
+		return do_cuMemsetD##bits##Async(call, dstDevice, value, N, NULL);                               \
+	}                                                                                                        \
+	CUresult do_cuMemsetD##bits(struct call *call, CUdeviceptr_v1 dstDevice, value_type value, unsigned int N) \
+	{                                                                                                        \
+		return do_cuMemsetD##bits##Async(call, dstDevice, value, N, NULL);                               \
+	}                                                                                                        \
+	CUresult do_cuMemsetD2D##bits##Async(struct call *call, CUdeviceptr dstDevice, size_t dstPitch,          \
+					     value_type value, size_t Width, size_t Height, CUstream hStream)    \
+	{                                                                                                        \
+		struct msg_cuMemsetD2D##bits##Async m = { .dstDevice = dstDevice, .dstPitch = dstPitch,          \
+							  .value = value, .Width = Width, .Height = Height };    \
+		CUresult result = call_stream(call, hStream, &m.hStream);                                        \
+                                                                                                                 \
+		if (result || !Width || !Height)                                                                 \
+			return result;                                                                           \
+		if (Width > DEVICE_SPAN_MAX || Height > DEVICE_SPAN_MAX || dstPitch > DEVICE_SPAN_MAX ||         \
+		    dstDevice % (bits / 8) || dstPitch % (bits / 8))                                             \
+			return CUDA_ERROR_INVALID_VALUE;                                                         \
+		result = set_check(dstDevice, dstPitch, Width * (bits / 8), Height);                             \
+		if (!result)                                                                                     \
+			result = call_open(call, OP_cuMemsetD2D##bits##Async,                                    \
+					   msg_cuMemsetD2D##bits##Async_size(&m));                               \
+		if (result)                                                                                      \
+			return result;                                                                           \
+		msg_cuMemsetD2D##bits##Async_put(&call->w, &m);                                                  \
+		stream_note(call, m.hStream, call_post(call));                                                   \
+		return CUDA_SUCCESS;                                                                             \
+	}                                                                                                        \
+	CUresult do_cuMemsetD2D##bits##_v2(struct call *call, CUdeviceptr dstDevice, size_t dstPitch,            \
+					   value_type value, size_t Width, size_t Height)                        \
+	{                                                                                                        \
+		return do_cuMemsetD2D##bits##Async(call, dstDevice, dstPitch, value, Width, Height, NULL);       \
+	}                                                                                                        \
+	CUresult do_cuMemsetD2D##bits(struct call *call, CUdeviceptr_v1 dstDevice, unsigned int dstPitch,        \
+				      value_type value, unsigned int Width, unsigned int Height)                 \
+	{                                                                                                        \
+		return do_cuMemsetD2D##bits##Async(call, dstDevice, dstPitch, value, Width, Height, NULL);       \
+	}
+
+MEMSET(8, unsigned char, uc)
+MEMSET(16, unsigned short, us)
+MEMSET(32, unsigned int, ui)

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Page-locked host memory. Nothing is locked on the client: the promise that matters to a program is that copies may be
+ * asynchronous, and those are made by late copies. Device access to it (mapped memory) is not built yet and is refused.
+ * Application threads.
+ */
+#include "libgleamcuda/host.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "gen/bodies.h"
+#include "libgleamcuda/call.h"
+#include "libgleamcuda/context.h"
+#include "libgleamcuda/hostfunc.h"
+#include "libgleamcuda/late.h"
+#include "libgleamcuda/log.h"
+#include "libgleamcuda/range.h"
+#include "libgleamcuda/space.h"
+#include "libgleamcuda/stream.h"
+
+#define PAGE	  4096ull
+#define NOT_MAPPED "kernels can't reach host memory yet: copy it to the device"
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct space space; /* guarded by lock */
+
+CUresult host_start(void)
+{
+	void *at = mmap((void *)(uintptr_t)HOST_BASE, HOST_SPAN, PROT_NONE,
+			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+
+	if (at != (void *)(uintptr_t)HOST_BASE) {
+		if (at != MAP_FAILED)
+			munmap(at, HOST_SPAN);
+		gleam_log("the addresses from %#llx on, for page-locked memory, are taken in this process",
+			  (unsigned long long)HOST_BASE);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	space_init(&space, HOST_BASE, HOST_SPAN);
+	return CUDA_SUCCESS;
+}
+
+static uint64_t pages(uint64_t size)
+{
+	return (size + PAGE - 1) & ~(PAGE - 1);
+}
+
+CUresult do_cuMemHostAlloc(struct call *call, void **pp, size_t bytesize, unsigned int Flags)
+{
+	struct range range = { .size = bytesize, .kind = RANGE_HOST_MADE, .device = call->context->device,
+			       .context = call->context };
+	void *at;
+
+	if (!pp || !bytesize ||
+	    (Flags & ~(unsigned int)(CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP |
+				     CU_MEMHOSTALLOC_WRITECOMBINED)))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (bytesize > HOST_SPAN)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	pthread_mutex_lock(&lock);
+	range.start = space_take(&space, pages(bytesize), PAGE, 0);
+	pthread_mutex_unlock(&lock);
+	if (!range.start)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	at = mmap((void *)(uintptr_t)range.start, pages(bytesize), PROT_READ | PROT_WRITE,
+		  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+	if (at == MAP_FAILED)
+		goto give_space;
+	range.host = range.start;
+	range.owner = (void *)(uintptr_t)Flags;
+	if (range_add(&range))
+		goto unmap;
+	*pp = at;
+	return CUDA_SUCCESS;
+
+unmap:
+	mmap(at, pages(bytesize), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+give_space:
+	pthread_mutex_lock(&lock);
+	space_give(&space, range.start, pages(bytesize));
+	pthread_mutex_unlock(&lock);
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult do_cuMemAllocHost_v2(struct call *call, void **pp, size_t bytesize)
+{
+	return do_cuMemHostAlloc(call, pp, bytesize, 0);
+}
+
+CUresult do_cuMemAllocHost(struct call *call, void **pp, unsigned int bytesize)
+{
+	return do_cuMemHostAlloc(call, pp, bytesize, 0);
+}
+
+/* Copies that are on their way into it have to arrive first; natively this waits too. */
+static void quiet(struct call *call)
+{
+	if (late_any() || hostfunc_outstanding())
+		context_wait(call);
+}
+
+CUresult do_cuMemFreeHost(struct call *call, void *p)
+{
+	struct range range;
+
+	if (!p)
+		return CUDA_SUCCESS;
+	if (!range_find((uint64_t)(uintptr_t)p, &range) || range.start != (uint64_t)(uintptr_t)p ||
+	    range.kind != RANGE_HOST_MADE)
+		return CUDA_ERROR_INVALID_VALUE;
+	quiet(call);
+	if (range_remove(range.start, false, &range))
+		return CUDA_ERROR_INVALID_VALUE;
+	mmap(p, pages(range.size), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+	pthread_mutex_lock(&lock);
+	space_give(&space, range.start, pages(range.size));
+	pthread_mutex_unlock(&lock);
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuMemHostRegister_v2(struct call *call, void *p, size_t bytesize, unsigned int Flags)
+{
+	struct range range = { .start = (uint64_t)(uintptr_t)p, .size = bytesize, .kind = RANGE_HOST_REGISTERED,
+			       .device = call->context->device, .context = call->context };
+	struct range other;
+
+	if (!p || !bytesize || bytesize > UINT64_MAX - range.start ||
+	    (Flags & ~(unsigned int)(CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
+				     CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY)))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (Flags & CU_MEMHOSTREGISTER_IOMEMORY)
+		return call_refuse(call, "memory of devices on this machine can't be reached by a GPU of another");
+	if (range_find(range.start, &other) && other.kind != RANGE_HOST_REGISTERED && other.kind != RANGE_HOST_MADE)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (range_overlaps(range.start, bytesize))
+		return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+	range.host = range.start;
+	range.owner = (void *)(uintptr_t)Flags;
+	if (Flags & CU_MEMHOSTREGISTER_READ_ONLY)
+		range.flags = RANGE_READ_ONLY;
+	switch (range_add(&range)) {
+	case 0:
+		return CUDA_SUCCESS;
+	case -EEXIST:
+		return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+	default:
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+}
+
+CUresult do_cuMemHostRegister(struct call *call, void *p, size_t bytesize, unsigned int Flags)
+{
+	return do_cuMemHostRegister_v2(call, p, bytesize, Flags);
+}
+
+CUresult do_cuMemHostUnregister(struct call *call, void *p)
+{
+	struct range range;
+
+	if (!p)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!range_find((uint64_t)(uintptr_t)p, &range) || range.kind != RANGE_HOST_REGISTERED ||
+	    range.start != (uint64_t)(uintptr_t)p)
+		return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+	quiet(call);
+	return range_remove(range.start, false, NULL) ? CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED : CUDA_SUCCESS;
+}
+
+CUresult do_cuMemHostGetFlags(struct call *call, unsigned int *pFlags, void *p)
+{
+	struct range range;
+
+	if (!pFlags || !p || !range_find((uint64_t)(uintptr_t)p, &range))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (range.kind != RANGE_HOST_MADE && range.kind != RANGE_HOST_REGISTERED)
+		return CUDA_ERROR_INVALID_VALUE;
+	*pFlags = (unsigned int)(uintptr_t)range.owner;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuMemHostGetDevicePointer_v2(struct call *call, CUdeviceptr *pdptr, void *p, unsigned int Flags)
+{
+	struct range range;
+
+	if (!pdptr || !p || Flags || !range_find((uint64_t)(uintptr_t)p, &range) ||
+	    (range.kind != RANGE_HOST_MADE && range.kind != RANGE_HOST_REGISTERED))
+		return CUDA_ERROR_INVALID_VALUE;
+	return call_refuse(call, NOT_MAPPED);
+}
+
+CUresult do_cuMemHostGetDevicePointer(struct call *call, CUdeviceptr_v1 *pdptr, void *p, unsigned int Flags)
+{
+	return call_refuse(call, "it returns 32-bit addresses; rebuild the program with CUDA 4 or later");
+}

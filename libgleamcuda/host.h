@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Page-locked host memory: made by Gleam, or registered where it lies. Any thread.
+ */
+#ifndef GLEAM_HOST_H
+#define GLEAM_HOST_H
+
+#include "broker/proto/cuda_abi.h"
+
+#define HOST_BASE 0x300000000000ull /* host memory that Gleam makes lies here, in the client and in the worker */
+#define HOST_SPAN (1ull << 40)
+
+/* Reserve the addresses; called once by cuInit. */
+CUresult host_start(void);
+
+#endif

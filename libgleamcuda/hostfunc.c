@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Host functions. The stream stops at the worker until gleamHostDone says that the function has returned; the function
+ * runs here, on one thread that is started at the first need, as natively in the order in which it became due. It may
+ * take the program's locks, also those that a thread holds which waits for another stream.
+ */
+#include "libgleamcuda/hostfunc.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gen/bodies.h"
+#include "gen/msg.h"
+#include "libgleamcuda/call.h"
+#include "libgleamcuda/context.h"
+#include "libgleamcuda/log.h"
+#include "libgleamcuda/session.h"
+#include "libgleamcuda/stream.h"
+
+struct hostfunc {
+	struct hostfunc *next;
+	uint64_t id;
+	CUhostFn function; /* one of the two */
+	CUstreamCallback callback;
+	CUstream stream; /* as the program named it, for the callback */
+	void *user;
+};
+
+struct queue {
+	struct hostfunc *first;
+	struct hostfunc **end;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t due = PTHREAD_COND_INITIALIZER;
+/* guarded by lock */
+static struct hostfunc *waiting; /* sent, not yet due */
+static struct queue ready = { .end = &ready.first };
+static uint64_t ids;
+static bool started;
+static bool over;
+/* atomic: sent and not yet returned */
+static uint32_t outstanding;
+
+bool hostfunc_outstanding(void)
+{
+	return __atomic_load_n(&outstanding, __ATOMIC_ACQUIRE) != 0;
+}
+
+static void done_send(struct session *s, uint64_t id)
+{
+	struct msg_gleamHostDone m = { .id = id };
+	struct call call;
+
+	call_start(&call, s, NULL);
+	if (!call_open(&call, OP_gleamHostDone, msg_gleamHostDone_size(&m))) {
+		msg_gleamHostDone_put(&call.w, &m);
+		call_post(&call);
+	}
+	call_leave(&call, CUDA_SUCCESS);
+}
+
+static void *hostfunc_run(void *arg)
+{
+	struct session *s = arg;
+
+	pthread_mutex_lock(&lock);
+	for (;;) {
+		struct hostfunc *f = ready.first;
+
+		if (!f) {
+			if (over)
+				break;
+			pthread_cond_wait(&due, &lock);
+			continue;
+		}
+		ready.first = f->next;
+		if (!ready.first)
+			ready.end = &ready.first;
+		pthread_mutex_unlock(&lock);
+		if (f->function)
+			f->function(f->user);
+		else
+			f->callback(f->stream, CUDA_SUCCESS, f->user);
+		__atomic_fetch_sub(&outstanding, 1, __ATOMIC_RELEASE);
+		done_send(s, f->id);
+		free(f);
+		pthread_mutex_lock(&lock);
+	}
+	pthread_mutex_unlock(&lock);
+	return NULL;
+}
+
+static CUresult start_locked(struct session *s)
+{
+	pthread_t thread;
+	sigset_t all, before;
+	int err;
+
+	if (started)
+		return CUDA_SUCCESS;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	/* The default stack: it runs the program's code. */
+	err = pthread_create(&thread, NULL, hostfunc_run, s);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (err) {
+		gleam_log("thread for host functions: %s", strerror(err));
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	pthread_detach(thread);
+	pthread_setname_np(thread, "gleam-hostfn");
+	started = true;
+	return CUDA_SUCCESS;
+}
+
+void hostfunc_wanted(struct session *s, uint64_t id)
+{
+	pthread_mutex_lock(&lock);
+	for (struct hostfunc **at = &waiting; *at; at = &(*at)->next) {
+		struct hostfunc *f = *at;
+
+		if (f->id != id)
+			continue;
+		*at = f->next;
+		f->next = NULL;
+		*ready.end = f;
+		ready.end = &f->next;
+		pthread_cond_signal(&due);
+		pthread_mutex_unlock(&lock);
+		return;
+	}
+	pthread_mutex_unlock(&lock);
+	gleam_log("a host function is wanted that was never launched");
+}
+
+void hostfunc_fail_all(void)
+{
+	pthread_mutex_lock(&lock);
+	over = true;
+	while (waiting) {
+		struct hostfunc *f = waiting;
+
+		waiting = f->next;
+		free(f);
+		__atomic_fetch_sub(&outstanding, 1, __ATOMIC_RELEASE);
+	}
+	pthread_cond_signal(&due);
+	pthread_mutex_unlock(&lock);
+}
+
+static CUresult hostfunc_send(struct call *call, struct hostfunc *f, CUstream hStream)
+{
+	struct msg_gleamHostFunc m;
+	CUresult result = call_stream(call, hStream, &m.stream);
+
+	if (result)
+		goto free_function;
+	pthread_mutex_lock(&lock);
+	result = over ? session_death(call->session) : start_locked(call->session);
+	if (!result) {
+		m.id = f->id = ++ids;
+		f->next = waiting;
+		waiting = f;
+		__atomic_fetch_add(&outstanding, 1, __ATOMIC_RELEASE);
+	}
+	pthread_mutex_unlock(&lock);
+	if (result)
+		goto free_function;
+	result = call_open(call, OP_gleamHostFunc, msg_gleamHostFunc_size(&m));
+	if (result)
+		return result; /* the session has ended: hostfunc_fail_all() frees it */
+	msg_gleamHostFunc_put(&call->w, &m);
+	stream_note(call, m.stream, call_post(call));
+	return CUDA_SUCCESS;
+
+free_function:
+	free(f);
+	return result;
+}
+
+CUresult do_cuLaunchHostFunc(struct call *call, CUstream hStream, CUhostFn fn, void *userData)
+{
+	struct hostfunc *f;
+
+	if (!fn)
+		return CUDA_ERROR_INVALID_VALUE;
+	f = calloc(1, sizeof(*f));
+	if (!f)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	f->function = fn;
+	f->user = userData;
+	return hostfunc_send(call, f, hStream);
+}
+
+CUresult do_cuStreamAddCallback(struct call *call, CUstream hStream, CUstreamCallback callback, void *userData,
+				unsigned int flags)
+{
+	struct hostfunc *f;
+
+	if (!callback || flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	f = calloc(1, sizeof(*f));
+	if (!f)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	f->callback = callback;
+	f->stream = hStream;
+	f->user = userData;
+	return hostfunc_send(call, f, hStream);
+}

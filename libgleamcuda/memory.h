@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Device memory: addresses are chosen here, physical pieces come from the worker in grants, so an allocation within the
+ * grant costs no trip. Freed memory comes back when the work issued before has completed. Any thread.
+ */
+#ifndef GLEAM_MEMORY_H
+#define GLEAM_MEMORY_H
+
+#include <stdint.h>
+
+#include "broker/lib/codec.h"
+#include "broker/proto/cuda_abi.h"
+
+struct call;
+struct context;
+struct session;
+
+#define DEVICE_BASE   0x200000000000ull /* device d has the TiB that begins at DEVICE_BASE + d TiB */
+#define DEVICE_SPAN   (1ull << 40)
+#define PIECE_SMALL   (2ull << 20)
+#define MEMORY_ALIGN  512u	 /* of every allocation, as the driver's */
+#define SLAB_LIMIT    (1u << 20) /* smaller allocations share a piece */
+
+/* Reserve the addresses of @devices devices in this process; called once by cuInit. */
+CUresult memory_start(uint32_t devices);
+/* @size bytes in the call's context. */
+CUresult memory_alloc(struct call *call, uint64_t size, uint64_t *address_out);
+CUresult memory_free(struct call *call, uint64_t address);
+
+/* Service thread: NOTICE_FREED, NOTICE_RECALL. */
+void memory_freed(struct session *s, struct reader *r);
+void memory_recall(struct session *s, uint32_t device, uint64_t bytes);
+/* A context ends: everything that was allocated in it is freed. */
+void memory_context_closed(struct context *context);
+
+/* A range of addresses of device @device (as the worker counts) for something else that maps memory there; 0: none. */
+uint64_t memory_space_take(uint32_t device, uint64_t size, uint64_t align, uint64_t hint);
+void memory_space_give(uint64_t address, uint64_t size);
+
+#endif
