@@ -17,15 +17,20 @@ import emit_dispatch
 import emit_drv
 import emit_msg
 import emit_ops
+import emit_print
 import emit_procaddr
+import emit_reference
 import emit_stubs
+import emit_test
 import lock
 from abi import Abi
 from parse import Description, Errors
 from text import Output
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-EMITTERS = (emit_ops, emit_msg, emit_api, emit_stubs, emit_procaddr, emit_drv, emit_dispatch)
+EMITTERS = (
+	emit_ops, emit_msg, emit_api, emit_stubs, emit_procaddr, emit_drv, emit_dispatch, emit_print, emit_test, emit_reference,
+)
 
 
 def main():

@@ -58,9 +58,9 @@ def members(args):
 	return lines or ["uint8_t nothing;"]
 
 
-def size_terms(args):
+def size_terms(args, start):
 	"""A constant and the parts that depend on values: an upper bound, exact up to the first counted field."""
-	at, known, terms = 0, True, []
+	at, known, terms = start, True, []
 	for arg in args:
 		if arg.is_bulk:
 			continue
@@ -80,7 +80,7 @@ def size_terms(args):
 			terms.append(f"m->{arg.name}_size" if arg.kind == "bytes" else
 				     f"(size_t)m->{arg.name}_count * {4 if arg.kind == 'u32' else 8}")
 		known = False
-	return at, terms
+	return at - start, terms
 
 
 def put_line(arg):
@@ -111,7 +111,8 @@ def get_line(arg):
 
 def struct(prefix, entry, args):
 	name = f"{prefix}_{entry.name}"
-	at, terms = size_terms(args)
+	# An answer stands behind the CUresult, and its fields are aligned from there on.
+	at, terms = size_terms(args, 4 if prefix == "ans" else 0)
 	size = " + ".join(([str(at)] if at or not terms else []) + terms)
 	wire = [arg for arg in args if not arg.is_bulk]
 	text = f"struct {name} {{\n" + "".join(f"\t{line}\n" for line in members(args)) + "};\n"

@@ -1,7 +1,7 @@
 # The API description: everything under $(O)/gen comes from libgleamcuda/api by tools/apigen, in one go.
 #
 # For other fragments: GEN_STUBS are the exported functions, GEN_LIBRARY all sources of libcuda.so.1 that are generated,
-# GEN_WORKER those of gleam-worker. A generated file that comes out as it was keeps its time.
+# GEN_WORKER those of gleam-worker, GEN_PRINT the trace printers. A generated file that comes out as it was keeps its time.
 
 APIGEN_TOML := $(filter-out %/attributes.toml,$(sort $(wildcard libgleamcuda/api/*.toml)))
 APIGEN_FROM := $(APIGEN_TOML) libgleamcuda/api/numbers.lock broker/proto/cuda_abi.h $(wildcard tools/apigen/*.py)
@@ -9,10 +9,11 @@ APIGEN_FROM := $(APIGEN_TOML) libgleamcuda/api/numbers.lock broker/proto/cuda_ab
 GEN_STUBS := $(patsubst libgleamcuda/api/%.toml,$(O)/gen/stubs_%.c,$(filter-out %/internal.toml,$(APIGEN_TOML)))
 GEN_LIBRARY := $(GEN_STUBS) $(addprefix $(O)/gen/,ops.c api.c procaddr.c)
 GEN_WORKER := $(addprefix $(O)/gen/,ops.c dispatch.c drv.c)
+GEN_PRINT := $(O)/gen/print.c $(O)/gen/ops.c
 GEN_EXPORT_MAP := $(O)/gen/export.map
 
-APIGEN_OUT := $(sort $(GEN_LIBRARY) $(GEN_WORKER) $(GEN_EXPORT_MAP) $(addprefix $(O)/gen/,ops.h ops.dict msg.h api.h bodies.h \
-	procaddr.h drv.h worker_bodies.h))
+APIGEN_OUT := $(sort $(GEN_LIBRARY) $(GEN_WORKER) $(GEN_PRINT) $(GEN_EXPORT_MAP) $(addprefix $(O)/gen/,ops.h ops.dict msg.h api.h bodies.h \
+	procaddr.h drv.h worker_bodies.h print.h test_codec.c reference.md))
 GENERATED += $(APIGEN_OUT)
 
 $(O)/gen/apigen.stamp: $(APIGEN_FROM)
@@ -28,3 +29,5 @@ $(APIGEN_OUT): $(O)/gen/apigen.stamp
 .PHONY: apigen-lock
 apigen-lock:
 	$(Q)$(PYTHON) -B tools/apigen/apigen.py --lock $(APIGEN_TOML)
+
+$(eval $(call unit,test_codec,$(O)/gen/test_codec.c $(GEN_PRINT),))
