@@ -151,11 +151,6 @@ CUresult do_cuMemHostRegister_v2(struct call *call, void *p, size_t bytesize, un
 	}
 }
 
-CUresult do_cuMemHostRegister(struct call *call, void *p, size_t bytesize, unsigned int Flags)
-{
-	return do_cuMemHostRegister_v2(call, p, bytesize, Flags);
-}
-
 CUresult do_cuMemHostUnregister(struct call *call, void *p)
 {
 	struct range range;
