@@ -34,7 +34,7 @@ between "round trip after the change (ms)" 7 "$(json rtt_ms.min <"$TMP/c")" 60
 same "the speed that ethtool tells" 50 \
 	"$("$lanem" exec A --name "e2e-limits-$$" --sysfs -- cat /sys/class/net/gl0/speed)"
 
-"$lanem" measure --name "e2e-limits-$$"
+"$lanem" measure --name "e2e-limits-$$" --seconds 0.1
 same "status of a command that is none" 1 "$(status_of "$lanem" ctl --name "e2e-limits-$$" rate fast)"
 same "status of a command that is none" 1 "$(status_of "$lanem" ctl --name "e2e-limits-$$" fly)"
 stop_bg lab

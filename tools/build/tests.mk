@@ -14,8 +14,11 @@
 TEST_TOOL_SOURCES := tests/lib/control.c tests/lib/value.c
 
 $(eval $(call program,tests/lab/lanem,$(sort $(wildcard tests/lab/lanem*.c)) $(TEST_TOOL_SOURCES),))
+$(eval $(call program,tests/fault/gleam-chaos,$(sort $(wildcard tests/fault/chaos*.c)) $(TEST_TOOL_SOURCES),))
 $(eval $(call unit,test_lanem_lane,tests/unit/test_lanem_lane.c tests/lab/lanem_lane.c,))
 $(eval $(call unit,test_lanem_conf,tests/unit/test_lanem_conf.c tests/lab/lanem_conf.c tests/lib/value.c,))
+$(eval $(call unit,test_chaos_pipe,tests/unit/test_chaos_pipe.c tests/fault/chaos_pipe.c tests/fault/chaos_conf.c \
+	tests/lib/value.c,))
 
 SCRIPT_TESTS := $(sort $(foreach dir,unit e2e wire cuda,$(wildcard tests/$(dir)/*.sh) \
 	$(wildcard tests/$(dir)/test_*.py)))
