@@ -13,12 +13,11 @@
 
 #include "broker/proto/cuda_abi.h"
 #include "broker/proto/ring.h"
+#include "broker/proto/snapshot.h"
 
+struct call;
+struct cls_block;
 struct session;
-struct stream;
-struct cls_entry;
-
-#define CONTEXT_STACK_MAX 64 /* pushes of one thread; the real driver has no stated limit, programs nest 2 or 3 */
 
 struct context {
 	/* set at birth, then only read */
@@ -31,11 +30,17 @@ struct context {
 
 	/* guarded by lock */
 	pthread_mutex_t lock;
+	uint32_t attached; /* cuCtxCreate's own and cuCtxAttach; primary: retains */
+	struct cls_block *cls; /* context-local storage; the pointer is written under lock and read without */
+
+	/* atomics; written under lock */
 	uint64_t id;	    /* cuCtxGetId: never reused, changes with every activation */
-	unsigned int flags;
-	unsigned int api_version;
-	uint32_t retained;  /* primary: retains; others: 1 while alive */
-	struct cls_entry *cls; /* context-local storage (export table c693336e) */
+	uint32_t flags;	    /* as cuCtxGetFlags tells them */
+	uint32_t primary_flags; /* as cuDevicePrimaryCtxGetState tells them */
+	uint32_t api_version;
+	uint32_t cache_config;
+	uint32_t limits_known; /* bit per limit whose value is below */
+	uint64_t limits[SNAPSHOT_LIMITS];
 
 	/* atomics */
 	uint32_t active;    /* 1 while work may be sent; 0: destroyed, or a primary that nobody holds */
@@ -43,13 +48,15 @@ struct context {
 	uint32_t error;	    /* sticky CUresult of this epoch */
 	uint64_t last_seq;   /* sequence number of the newest command that a wait for the context waits for */
 	uint64_t done_seq;   /* up to which such a wait has succeeded */
+	uint32_t stacked;   /* entries of all threads' stacks that are this one: its place isn't used again before they go */
 };
 
 /* What a thread has: made at its first call, freed when it ends. */
 struct thread {
 	uint32_t number; /* from 1 */
 	uint32_t depth;	 /* of stack */
-	struct context *stack[CONTEXT_STACK_MAX]; /* entry depth-1 is current; NULL entries are possible (SetCurrent(NULL)) */
+	uint32_t depth_max; /* room in it: the real driver has no limit either (seen: 5,000 pushes) */
+	struct context **stack; /* entry depth-1 is current; none is NULL, some may be destroyed */
 	CUstreamCaptureMode capture_mode;
 	/* per-thread stream of each context index, made at first use; epoch tells a dead one */
 	struct {
@@ -58,15 +65,39 @@ struct thread {
 	} own[SESSION_CONTEXTS];
 };
 
+/* ---- thread.c ---- */
+
 struct thread *thread_current(void); /* NULL only when memory is short */
-struct context *context_current(void);
+struct context *context_current(void); /* NULL if none; a destroyed one may still be current */
+/* Make @context the top of the thread's stack, in place of what is there; NULL pops. */
+CUresult thread_set(struct thread *thread, struct context *context);
+CUresult thread_push(struct thread *thread, struct context *context);
+/* NULL for an empty stack. */
+struct context *thread_pop(struct thread *thread);
+/* Have @hook called by each thread that ends, on that thread, with context_current() still in place. Four at most. */
+void thread_on_end(void (*hook)(struct thread *thread));
+
+/* ---- context.c, primary.c ---- */
+
 /* The context of a handle that the program gave: NULL if it never was one. A destroyed one is returned as long as its
  * slot is not used again (look at active). */
 struct context *context_find(CUcontext handle);
 struct context *context_primary(int device); /* NULL for a bad ordinal */
-struct context *context_at(uint32_t index);
+struct context *context_at(uint32_t index);  /* NULL for one that was never used */
 int device_count(void);
 /* Bring up the tables from the session's snapshot and CUDA_VISIBLE_DEVICES; called once by cuInit. */
 CUresult contexts_init(struct session *session);
+/*
+ * Have @hook called whenever a context ends (destroy, last release, reset): it is inactive then, its work has been waited
+ * for, and gleamContextClose has not been sent. The hook forgets handles and ranges (the worker frees what they stood for
+ * by itself) and must not call this header's functions. In order of registration; 16 at most. Ranges of the context that
+ * no hook has removed are removed afterwards.
+ */
+void context_on_close(void (*hook)(struct context *context));
+
+/* For context.c and primary.c: lifecycle_lock is held from one to the other. */
+void context_activate_locked(struct call *call, struct context *context, CUresult *result_out);
+struct cls_block *context_deactivate_locked(struct call *call, struct context *context);
+extern pthread_mutex_t lifecycle_lock; /* births, deaths, retains: taken before append_lock and every hook's locks */
 
 #endif

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The devices as the program sees them: chosen and ordered by CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER, attributes as
+ * attributes.toml states them. Written once by cuInit, then only read. Any thread.
+ */
+#ifndef GLEAM_DEVICE_H
+#define GLEAM_DEVICE_H
+
+#include <stdint.h>
+
+#include "broker/proto/cuda_abi.h"
+#include "broker/proto/snapshot.h"
+
+struct device {
+	uint32_t node_device; /* ordinal at the worker */
+	const struct snapshot_device *raw;
+	int32_t attributes[SNAPSHOT_ATTRIBUTES];
+};
+
+/* CUDA_SUCCESS with one device at least; NO_DEVICE, or INVALID_DEVICE for settings that the driver refuses. */
+CUresult devices_init(const struct snapshot *snapshot);
+/* NULL for a bad ordinal. */
+const struct device *device_at(int ordinal);
+
+/* The devices that @visible (CUDA_VISIBLE_DEVICES) and @order (CUDA_DEVICE_ORDER) choose, as ordinals of @snapshot, in the
+ * program's order; NULL is a variable that isn't set. The driver's rules, as seen. */
+CUresult visible_select(const struct snapshot *snapshot, const char *visible, const char *order,
+			uint32_t ordinals_out[SNAPSHOT_DEVICES], uint32_t *count_out);
+
+/* ---- attributes.toml, by tools/apigen/attributes.py ---- */
+
+enum attribute_rule_kind {
+	ATTRIBUTE_UNKNOWN, /* no such attribute in CUDA 13.0: INVALID_VALUE */
+	ATTRIBUTE_PASS,	   /* the node's value; 0 where its driver knows none */
+	ATTRIBUTE_FIX,	   /* value */
+	ATTRIBUTE_MIN,	   /* the lesser of the two */
+};
+
+struct attribute_rule {
+	enum attribute_rule_kind kind;
+	int32_t value;
+};
+
+extern const struct attribute_rule attribute_rules[SNAPSHOT_ATTRIBUTES];
+
+#endif
