@@ -28,6 +28,7 @@
 #define cuMemcpyDtoDAsync  cuMemcpyDtoDAsync_v2
 #define cuMemsetD8	   cuMemsetD8_v2
 #define cuMemsetD32	   cuMemsetD32_v2
+#define cuEventElapsedTime cuEventElapsedTime_v2
 #define cuMemGetInfo	   cuMemGetInfo_v2
 #define cuCtxDestroy	   cuCtxDestroy_v2
 #define cuCtxPushCurrent   cuCtxPushCurrent_v2

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Launches of every form, parameters of every size up to 32 KiB, module variables, dynamic shared memory, and what the
+ * driver refuses at once.
+ */
+#include "tests/cuda/prog.h"
+
+static CUdeviceptr out;
+
+struct mixed {
+	char c;
+	double d;
+	short s;
+	int v[3];
+};
+
+static void params_check(CUmodule module)
+{
+	unsigned int got[11];
+	char c = -3;
+	short s = -300;
+	int i = 70000;
+	long long l = 0x1122334455667788ll;
+	float f = 12345.0f;
+	double d = 54321.0;
+	struct mixed m = { .c = 9, .d = 77.0, .s = 8, .v = { 1, 2, 3 } };
+	void *params[] = { &out, &c, &s, &i, &l, &f, &d, &m };
+	CUfunction function;
+
+	MUST(cuModuleGetFunction(&function, module, "params"));
+	MUST(cuMemsetD32(out, 0, 16));
+	MUST(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
+	MUST(cuMemcpyDtoH(got, out, sizeof(got)));
+	CHECK(got[0] == (unsigned int)-3 && got[1] == (unsigned int)-300 && got[2] == 70000, "small parameters");
+	CHECK(got[3] == 0x55667788 && got[4] == 0x11223344 && got[5] == 12345 && got[6] == 54321, "large parameters");
+	CHECK(got[7] == 9 && got[8] == 77 && got[9] == 8 && got[10] == 321, "a struct");
+}
+
+static void extra_check(CUmodule module)
+{
+	struct {
+		CUdeviceptr where;
+		unsigned int value;
+	} packed = { out, 4711 };
+	size_t size = sizeof(packed.where) + sizeof(packed.value);
+	void *extra[] = { CU_LAUNCH_PARAM_BUFFER_POINTER, &packed, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
+			  CU_LAUNCH_PARAM_END };
+	void *params[] = { &packed.where, &packed.value };
+	CUlaunchConfig config = { .gridDimX = 1, .gridDimY = 1, .gridDimZ = 1,
+				  .blockDimX = 1, .blockDimY = 1, .blockDimZ = 1 };
+	CUlaunchAttribute attribute = { .id = CU_LAUNCH_ATTRIBUTE_PRIORITY };
+	CUfunction function;
+	unsigned int got = 0;
+
+	MUST(cuModuleGetFunction(&function, module, "write_at"));
+	MUST(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, extra));
+	MUST(cuMemcpyDtoH(&got, out, 4));
+	CHECK(got == 4711, "packed parameters: %u", got);
+	EXPECT(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, params, extra), CUDA_ERROR_INVALID_VALUE);
+
+	packed.value = 4712;
+	MUST(cuLaunchKernelEx(&config, function, params, NULL));
+	MUST(cuMemcpyDtoH(&got, out, 4));
+	CHECK(got == 4712, "cuLaunchKernelEx: %u", got);
+	attribute.value.priority = 0;
+	config.attrs = &attribute;
+	config.numAttrs = 1;
+	packed.value = 4713;
+	MUST(cuLaunchKernelEx(&config, function, params, NULL));
+	MUST(cuMemcpyDtoH(&got, out, 4));
+	CHECK(got == 4713, "cuLaunchKernelEx with a priority: %u", got);
+
+	packed.value = 4714;
+	MUST(cuLaunchCooperativeKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, params));
+	MUST(cuMemcpyDtoH(&got, out, 4));
+	CHECK(got == 4714, "cooperative launch: %u", got);
+}
+
+static void wide_check(void)
+{
+	static unsigned int wide[8188];
+	CUmodule module;
+	CUfunction function;
+	unsigned int want = 0, got = 0;
+	char *text = prog_ptx("wide");
+	void *params[] = { &out, wide };
+
+	MUST(cuModuleLoadData(&module, text));
+	free(text);
+	MUST(cuModuleGetFunction(&function, module, "wide_sum"));
+	for (unsigned int i = 0; i < 8188; i++) {
+		wide[i] = i * 7 + 1;
+		want += wide[i] * (i + 1);
+	}
+	MUST(cuMemsetD32(out, 0, 1));
+	MUST(cuLaunchKernel(function, 1, 1, 1, 64, 1, 1, 0, NULL, params, NULL));
+	MUST(cuMemcpyDtoH(&got, out, 4));
+	CHECK(got == want, "32 KiB of parameters: %#x, not %#x", got, want);
+	MUST(cuModuleUnload(module));
+}
+
+static void globals_check(CUmodule module)
+{
+	CUfunction function;
+	CUdeviceptr counter, table;
+	unsigned int value = 40, got = 0, row[4];
+	size_t size = 0;
+	void *params[] = { &out };
+
+	MUST(cuModuleGetGlobal(&counter, &size, module, "counter"));
+	CHECK(size == 4, "size of a variable: %zu", size);
+	MUST(cuMemcpyDtoH(&got, counter, 4));
+	CHECK(got == 5, "initial value: %u", got);
+	MUST(cuMemcpyHtoD(counter, &value, 4));
+	MUST(cuModuleGetFunction(&function, module, "globals"));
+	MUST(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
+	MUST(cuMemcpyDtoH(&got, out, 4));
+	CHECK(got == 41, "a variable that was written: %u", got);
+	MUST(cuModuleGetGlobal(&table, &size, module, "table"));
+	CHECK(size == 16, "size of a constant table: %zu", size);
+	MUST(cuMemcpyDtoH(row, table, sizeof(row)));
+	CHECK(row[0] == 1 && row[3] == 1000, "a constant table");
+	EXPECT(cuModuleGetGlobal(&table, &size, module, "no_such_variable"), CUDA_ERROR_NOT_FOUND);
+}
+
+static void shared_check(CUmodule module, CUdevice device)
+{
+	CUfunction function;
+	unsigned int words = 12 * 1024 - 1, got = 0;
+	int limit;
+	void *params[] = { &out, &words };
+
+	MUST(cuModuleGetFunction(&function, module, "dynamic_shared"));
+	MUST(cuLaunchKernel(function, 1, 1, 1, 64, 1, 1, words * 4, NULL, params, NULL));
+	MUST(cuMemcpyDtoH(&got, out, 4));
+	CHECK(got == words * (words - 1) / 2, "48 KiB of shared memory: %u", got);
+	MUST(cuDeviceGetAttribute(&limit, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, device));
+	if (limit < 64 << 10)
+		return;
+	words = 16 * 1024;
+	EXPECT(cuLaunchKernel(function, 1, 1, 1, 64, 1, 1, words * 4, NULL, params, NULL), CUDA_ERROR_INVALID_VALUE);
+	MUST(cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 64 << 10));
+	MUST(cuLaunchKernel(function, 1, 1, 1, 64, 1, 1, words * 4, NULL, params, NULL));
+	MUST(cuMemcpyDtoH(&got, out, 4));
+	CHECK(got == words * (words - 1) / 2, "64 KiB of shared memory: %u", got);
+}
+
+static void refusals_check(CUmodule module)
+{
+	CUfunction function;
+
+	EXPECT(cuModuleGetFunction(&function, module, "no_such_kernel"), CUDA_ERROR_NOT_FOUND);
+	MUST(cuModuleGetFunction(&function, module, "nothing"));
+	EXPECT(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL), CUDA_SUCCESS);
+	EXPECT(cuLaunchKernel(function, 0, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL), CUDA_ERROR_INVALID_VALUE);
+	EXPECT(cuLaunchKernel(function, 1, 1, 1, 1025, 1, 1, 0, NULL, NULL, NULL), CUDA_ERROR_INVALID_VALUE);
+	EXPECT(cuLaunchKernel(function, 1, 1, 1, 32, 32, 2, 0, NULL, NULL, NULL), CUDA_ERROR_INVALID_VALUE);
+	EXPECT(cuLaunchKernel(function, 1, 65536, 1, 1, 1, 1, 0, NULL, NULL, NULL), CUDA_ERROR_INVALID_VALUE);
+	EXPECT(cuLaunchKernel(NULL, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL), CUDA_ERROR_INVALID_HANDLE);
+	EXPECT(cuCtxSynchronize(), CUDA_SUCCESS);
+}
+
+static void library_check(void)
+{
+	CUlibrary library;
+	CUkernel kernel;
+	CUfunction function;
+	CUdeviceptr counter;
+	unsigned int value = 99, got = 0, count = 0;
+	size_t size;
+	int threads = 0;
+	char *text = prog_ptx("util");
+	void *params[] = { &out, &value };
+
+	MUST(cuLibraryLoadData(&library, text, NULL, NULL, 0, NULL, NULL, 0));
+	free(text);
+	MUST(cuLibraryGetKernel(&kernel, library, "write_at"));
+	EXPECT(cuLibraryGetKernel(&kernel, library, "nobody"), CUDA_ERROR_NOT_FOUND);
+	MUST(cuLibraryGetKernel(&kernel, library, "write_at"));
+	/* cudart passes the kernel itself. */
+	MUST(cuLaunchKernel((CUfunction)kernel, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
+	MUST(cuMemcpyDtoH(&got, out, 4));
+	CHECK(got == 99, "a kernel launched as a function: %u", got);
+	MUST(cuKernelGetFunction(&function, kernel));
+	value = 98;
+	MUST(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
+	MUST(cuMemcpyDtoH(&got, out, 4));
+	CHECK(got == 98, "a kernel's function: %u", got);
+	MUST(cuFuncGetAttribute(&threads, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, function));
+	CHECK(threads >= 256 && threads <= 1024, "most threads per block: %d", threads);
+	MUST(cuLibraryGetGlobal(&counter, &size, library, "counter"));
+	MUST(cuMemcpyDtoH(&got, counter, 4));
+	CHECK(got == 5 && size == 4, "a library's own variable: %u", got);
+	MUST(cuLibraryGetKernelCount(&count, library));
+	CHECK(count == 11, "%u kernels", count);
+	MUST(cuLibraryUnload(library));
+}
+
+int main(void)
+{
+	CUdevice device;
+	CUmodule module;
+
+	prog_context(&device);
+	module = prog_module("util");
+	MUST(cuMemAlloc(&out, 4096));
+	params_check(module);
+	extra_check(module);
+	wide_check();
+	globals_check(module);
+	shared_check(module, device);
+	refusals_check(module);
+	library_check();
+	MUST(cuModuleUnload(module));
+	MUST(cuMemFree(out));
+	return prog_end();
+}
