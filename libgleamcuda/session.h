@@ -16,6 +16,7 @@
 #include "broker/proto/cuda_abi.h"
 #include "broker/proto/ring.h"
 #include "broker/proto/snapshot.h"
+#include "broker/proto/sticky.h"
 #include "broker/proto/wire.h"
 
 struct session {
@@ -75,7 +76,5 @@ bool session_reached(const struct session *s, uint32_t word, uint64_t seq);
 /* The latched failure of context @index, CUDA_SUCCESS without one. take clears one that isn't sticky. */
 CUresult session_error_peek(const struct session *s, uint32_t index);
 CUresult session_error_take(struct session *s, uint32_t index);
-/* True for codes after which a context is unusable, as CUDA documents it. */
-bool result_is_sticky(CUresult result);
 
 #endif
