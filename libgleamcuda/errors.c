@@ -174,26 +174,3 @@ CUresult do_cuGetErrorString(struct call *call, CUresult error, const char **pSt
 	*pStr = found ? found->text : NULL;
 	return found ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
-
-/* Those of which CUDA's manual says that all further work fails with them, and the two of memory that can't be trusted. */
-bool result_is_sticky(CUresult result)
-{
-	switch (result) {
-	case CUDA_ERROR_ECC_UNCORRECTABLE:
-	case CUDA_ERROR_NVLINK_UNCORRECTABLE:
-	case CUDA_ERROR_CONTAINED:
-	case CUDA_ERROR_ILLEGAL_ADDRESS:
-	case CUDA_ERROR_LAUNCH_TIMEOUT:
-	case CUDA_ERROR_ASSERT:
-	case CUDA_ERROR_HARDWARE_STACK_ERROR:
-	case CUDA_ERROR_ILLEGAL_INSTRUCTION:
-	case CUDA_ERROR_MISALIGNED_ADDRESS:
-	case CUDA_ERROR_INVALID_ADDRESS_SPACE:
-	case CUDA_ERROR_INVALID_PC:
-	case CUDA_ERROR_LAUNCH_FAILED:
-	case CUDA_ERROR_TENSOR_MEMORY_LEAK:
-		return true;
-	default:
-		return false;
-	}
-}
