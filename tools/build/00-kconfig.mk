@@ -14,11 +14,11 @@ CPPFLAGS += $(foreach option,FUSE SECCOMP SOFTGPU,$(if $(filter y,$(CONFIG_GLEAM
 defconfig:
 	$(Q)tools/setup config
 	@mkdir -p $(O)
-	$(Q)VERSION=$(VERSION) KCONFIG_CONFIG=$(O)/.config alldefconfig Kconfig
+	$(Q)VERSION=$(VERSION) KCONFIG_CONFIG=$(O)/.config $(PYTHON) -m alldefconfig Kconfig
 	@rm -rf $(O)/obj
 
 menuconfig:
 	$(Q)tools/setup config
 	@mkdir -p $(O)
-	$(Q)VERSION=$(VERSION) KCONFIG_CONFIG=$(O)/.config menuconfig Kconfig
+	$(Q)VERSION=$(VERSION) KCONFIG_CONFIG=$(O)/.config $(PYTHON) -m menuconfig Kconfig
 	@rm -rf $(O)/obj
