@@ -10,15 +10,17 @@ endif
 
 CPPFLAGS += $(foreach option,FUSE SECCOMP SOFTGPU,$(if $(filter y,$(CONFIG_GLEAM_$(option))),-DCONFIG_GLEAM_$(option)=1))
 
+KCONFIG_PYTHON = $(shell $(PYTHON) -c "import kconfiglib" 2>/dev/null && echo $(PYTHON) || echo /usr/bin/python3)
+
 .PHONY: defconfig menuconfig
 defconfig:
 	$(Q)tools/setup config
 	@mkdir -p $(O)
-	$(Q)VERSION=$(VERSION) KCONFIG_CONFIG=$(O)/.config $(PYTHON) -m alldefconfig Kconfig
+	$(Q)VERSION=$(VERSION) KCONFIG_CONFIG=$(O)/.config $(KCONFIG_PYTHON) -m alldefconfig Kconfig
 	@rm -rf $(O)/obj
 
 menuconfig:
 	$(Q)tools/setup config
 	@mkdir -p $(O)
-	$(Q)VERSION=$(VERSION) KCONFIG_CONFIG=$(O)/.config $(PYTHON) -m menuconfig Kconfig
+	$(Q)VERSION=$(VERSION) KCONFIG_CONFIG=$(O)/.config $(KCONFIG_PYTHON) -m menuconfig Kconfig
 	@rm -rf $(O)/obj
