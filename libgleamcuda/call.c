@@ -76,7 +76,7 @@ CUresult call_enter(struct call *call, enum api api, enum needs needs, bool ptds
 	if (!context)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	if (!__atomic_load_n(&context->active, __ATOMIC_ACQUIRE))
-		return context->primary ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED; /* also a primary one that nobody has retained */
 
 	CUresult error = (CUresult)__atomic_load_n(&context->error, __ATOMIC_RELAXED);
 
