@@ -15,6 +15,7 @@
 #include "gen/procaddr.h"
 #include "gen/worker_bodies.h"
 #include "libgleamcuda/call.h"
+#include "libgleamcuda/device.h"
 
 #define OBJECTS 8
 
@@ -125,6 +126,14 @@ void call_death(struct call *call, uint64_t handle)
 	client_note("dead", handle);
 }
 
+/* The program sees two devices, which are the worker's 5 and 3. */
+const struct device *device_at(int ordinal)
+{
+	static const struct device devices[2] = { { .node_device = 5 }, { .node_device = 3 } };
+
+	return ordinal == 0 || ordinal == 1 ? &devices[ordinal] : NULL;
+}
+
 CUresult call_refuse(struct call *call, const char *why)
 {
 	snprintf(client, sizeof(client), "%s: %s", api_names[call->api], why);
@@ -221,6 +230,11 @@ static CUresult l2_reset(void)
 	return NOTE("l2");
 }
 
+static CUresult kernel_cache(CUkernel kernel, CUfunc_cache config, CUdevice dev)
+{
+	return NOTE("cache %p %d of %d", (void *)kernel, (int)config, dev);
+}
+
 static CUresult mem_release(CUmemGenericAllocationHandle handle)
 {
 	return NOTE("release %llu", handle);
@@ -248,6 +262,7 @@ static int start(void **state)
 	worker.drv.cuEventRecord = event_record;
 	worker.drv.cuCtxSetLimit = limit_set;
 	worker.drv.cuCtxResetPersistingL2Cache = l2_reset;
+	worker.drv.cuKernelSetCacheConfig = kernel_cache;
 	worker.drv.cuMemRelease = mem_release;
 	worker.drv.cuModuleGetGlobal_v2 = module_global;
 	worker.drv.cuStreamCopyAttributes = stream_copy;
@@ -410,6 +425,17 @@ static void test_numbers_as_handles(void **state)
 	assert_false(object_get(&worker, OBJECT_VMM, handle, false, &found));
 }
 
+static void test_devices_are_translated(void **state)
+{
+	CUkernel kernel = (CUkernel)object(OBJECT_KERNEL, 1, 0x77);
+
+	(void)state;
+	assert_int_equal(cuKernelSetCacheConfig(kernel, CU_FUNC_CACHE_PREFER_L1, 1), CUDA_SUCCESS);
+	assert_string_equal(note, "cache 0x77 2 of 3");
+	assert_int_equal(cuKernelSetCacheConfig(kernel, CU_FUNC_CACHE_PREFER_L1, 2), CUDA_ERROR_INVALID_DEVICE);
+	assert_int_equal(cuKernelSetCacheConfig(kernel, CU_FUNC_CACHE_PREFER_L1, -1), CUDA_ERROR_INVALID_DEVICE);
+}
+
 static void test_refusals_say_why(void **state)
 {
 	(void)state;
@@ -498,6 +524,7 @@ int main(void)
 		cmocka_unit_test_setup(test_answers_come_back, start),
 		cmocka_unit_test_setup(test_strings_and_answers_that_nobody_wants, start),
 		cmocka_unit_test_setup(test_numbers_as_handles, start),
+		cmocka_unit_test_setup(test_devices_are_translated, start),
 		cmocka_unit_test_setup(test_refusals_say_why, start),
 		cmocka_unit_test_setup(test_handlers_by_hand, start),
 		cmocka_unit_test_setup(test_broken_frames_are_seen, start),

@@ -42,7 +42,7 @@ class Abi:
 	def resolve(self, base):
 		"""What a type is in the end: "enum", a builtin, or the name of a struct or handle."""
 		seen = set()
-		while base in self.alias and base not in seen and base != "CUdeviceptr":
+		while base in self.alias and base not in seen and base not in ("CUdeviceptr", "CUdevice"):
 			seen.add(base)
 			base = self.alias[base]
 		return "enum" if base in self.enums else base

@@ -217,6 +217,8 @@ class Checker:
 		if arg.kind == "str":
 			ok = arg.direction == "in" and param.type == "const char *"
 			return "" if ok else f"{arg.name}: str is for const char *, not {param.type}"
+		if arg.kind == "device" and arg.direction == "out":
+			return f"{arg.name}: a device goes to the worker, never back"
 		if arg.kind == "context":
 			return f"{arg.name}: a context index needs hand-written ends, by and by_worker"
 		depth = 1 if arg.direction == "out" else 0
@@ -227,6 +229,4 @@ class Checker:
 			ok = param.base == want
 		else:
 			ok = self.abi.resolve(param.base) in wire.SCALAR_C[arg.kind]
-			if self.abi.resolve(param.base) == "CUdeviceptr":
-				ok = arg.kind == "devptr"
 		return "" if ok else f"{arg.name}: {arg.kind} does not fit {param.type}"

@@ -40,6 +40,9 @@ def body_message(entry):
 			lines += handle_lines(arg, entry.param(arg.name)) + ["if (result != CUDA_SUCCESS)", "\treturn result;"]
 		elif arg.kind == "str":
 			lines.append(f"m.{arg.name} = {arg.name};")
+		elif arg.kind == "device":
+			lines += [f"if (!device_at({arg.name}))", "\treturn CUDA_ERROR_INVALID_DEVICE;"]
+			lines.append(f"m.{arg.name} = ({arg.codec[0]})device_at({arg.name})->node_device;")
 		else:
 			lines.append(f"m.{arg.name} = ({arg.codec[0]}){arg.name};")
 	births = [arg for arg in entry.args if arg.is_birth]
@@ -113,7 +116,10 @@ def emit(description, out):
 		if not entries:
 			continue
 		text = head(f"{family.title}: exported functions.")
-		text += '#include "libgleamcuda/call.h"\n\n#include "gen/bodies.h"\n#include "gen/msg.h"\n\n'
+		text += '#include "libgleamcuda/call.h"\n'
+		if any(arg.kind == "device" for entry in entries for arg in entry.args):
+			text += '#include "libgleamcuda/device.h"\n'
+		text += '\n#include "gen/bodies.h"\n#include "gen/msg.h"\n\n'
 		text += "/* What is refused looks at none of its parameters. */\n"
 		text += '#pragma GCC diagnostic ignored "-Wunused-parameter"\n'
 		for entry in entries:

@@ -17,6 +17,7 @@ SCALARS = {
 	"size": ("uint64_t", "u64", 8),
 	"devptr": ("uint64_t", "u64", 8),
 	"context": ("uint32_t", "u32", 4),
+	"device": ("int32_t", "i32", 4),
 }
 
 # name -> (enum object_type, C type in a prototype)
@@ -41,7 +42,8 @@ HANDLES = {
 COUNTED = ("bytes", "str", "u32", "u64", "block")  # with [N]
 MARKS = ("null-ok", "birth", "death", "out-null-ok")
 
-# C types that a scalar may stand for, after typedefs that are mere aliases; enumerations go as u32 or i32.
+# C types that a scalar may stand for, after typedefs that are mere aliases; enumerations go as u32 or i32, and a
+# CUdevice only as device, since client and worker count them differently.
 SCALAR_C = {
 	"u8": ("unsigned char",),
 	"u16": ("unsigned short",),
@@ -51,6 +53,7 @@ SCALAR_C = {
 	"f32": ("float",),
 	"size": ("size_t",),
 	"devptr": ("CUdeviceptr",),
+	"device": ("CUdevice",),
 }
 
 
