@@ -237,6 +237,7 @@ def silent():
             chaos.ctl("flow")
             assert receive(old, 1) == b"b"
             assert receive(new, 1) == b"c"
+        wait_for(lambda: chaos.stats()["open"] == 1)  # the end of new has been told on
         chaos.ctl("silent")
         for _ in range(300):  # those who give up make room
             chaos.connect().close()

@@ -17,6 +17,7 @@ $(eval $(call program,tests/lab/lanem,$(sort $(wildcard tests/lab/lanem*.c)) $(T
 $(eval $(call program,tests/fault/gleam-chaos,$(sort $(wildcard tests/fault/chaos*.c)) $(TEST_TOOL_SOURCES),))
 $(eval $(call unit,test_lanem_lane,tests/unit/test_lanem_lane.c tests/lab/lanem_lane.c,))
 $(eval $(call unit,test_lanem_conf,tests/unit/test_lanem_conf.c tests/lab/lanem_conf.c tests/lib/value.c,))
+$(eval $(call unit,test_lanem_relay,tests/unit/test_lanem_relay.c tests/lab/lanem_relay.c tests/lab/lanem_lane.c,))
 $(eval $(call unit,test_chaos_pipe,tests/unit/test_chaos_pipe.c tests/fault/chaos_pipe.c tests/fault/chaos_conf.c \
 	tests/lib/value.c,))
 
