@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The generator: what it says about wrong input, what it makes of right input, and that the description is whole."""
+# time-limit: 180
 
 import ctypes
 import os
@@ -31,7 +32,8 @@ def apigen(*arguments):
 
 
 def families(folder):
-	return sorted(os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".toml") and name != "attributes.toml")
+	return sorted(os.path.join(folder, name) for name in os.listdir(folder)
+		      if name.endswith(".toml") and name != "attributes.toml")
 
 
 def table(name):
@@ -202,9 +204,9 @@ class Loopback(unittest.TestCase):
 				self.assertEqual((result.returncode, result.stderr), (0, ""))
 				program = os.path.join(folder, "loopback")
 				sources = [os.path.join(gen, name) for name in ("ops.c", "api.c", "dispatch.c", "stubs_sample.c", "procaddr.c")]
-				result = subprocess.run([compiler, *FLAGS, "-Wno-unused-parameter", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined",
-							 "-I", TOP, "-I", folder, os.path.join(DATA, "loopback.c"), *sources, "-o", program, "-lcmocka"],
-							capture_output=True, text=True, timeout=120)
+				flags = [*FLAGS, "-Wno-unused-parameter", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+				result = subprocess.run([compiler, *flags, "-I", TOP, "-I", folder, os.path.join(DATA, "loopback.c"), *sources,
+							 "-o", program, "-lcmocka"], capture_output=True, text=True, timeout=120)
 				self.assertEqual((result.returncode, result.stderr), (0, ""))
 				result = subprocess.run([program], capture_output=True, text=True, timeout=60)
 				self.assertEqual(result.returncode, 0, result.stdout + result.stderr)

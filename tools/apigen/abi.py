@@ -17,11 +17,14 @@ class Abi:
 			text = re.sub(r"/\*.*?\*/", "", file.read(), flags=re.S)
 		self.names = set(BUILTIN)
 		self.enums = set()
+		self.results = set()
 		self.alias = {}
 		self.streams = set()
 		for body, name in re.findall(r"^typedef enum \w+ \{(.*?)^\} (\w+);", text, re.S | re.M):
 			self.names.add(name)
 			self.enums.add(name)
+			if name == "CUresult":
+				self.results.update(re.findall(r"^\t(\w+) =", body, re.M))
 		for body, name in re.findall(r"^typedef (?:struct|union) \w+ \{(.*?)^\} (\w+);", text, re.S | re.M):
 			self.names.add(name)
 			if re.search(r"\bCUstream\b", body):

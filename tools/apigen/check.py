@@ -99,6 +99,11 @@ class Checker:
 			self.wrong(entry, "ptds", "has ptsz and ptds")
 		if "ptsz" in entry.keys and not any(self.abi.carries_stream(param.base) for param in entry.params):
 			self.wrong(entry, "ptsz", "ptsz, but no parameter carries a stream")
+		if "ptds" in entry.keys and any(param.base == "CUstream" for param in entry.params):
+			self.wrong(entry, "ptds", "ptds is for functions without a stream; with one it is ptsz")
+		for code in entry.get("errors", []):
+			if code not in self.abi.results:
+				self.wrong(entry, "errors", f"{code} is no CUresult")
 		if "same" in entry.keys:
 			self.same(entry)
 			return

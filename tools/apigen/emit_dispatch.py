@@ -87,7 +87,8 @@ def emit(description, out):
 	table = "\nconst worker_handler worker_handlers[OP_MAX] = {\n"
 	for entry in description.ops:
 		lines = by_hand(entry) if "by_worker" in entry.keys else mechanical(entry)
-		text += f"\nstatic CUresult run_{entry.name}(struct worker *w, struct cmd *cmd, struct reader *r, struct writer *ans)\n{{\n"
+		parameters = "struct worker *w, struct cmd *cmd, struct reader *r, struct writer *ans"
+		text += f"\nstatic CUresult run_{entry.name}({parameters})\n{{\n"
 		text += "".join(f"\t{line}\n" if line else "\n" for line in lines) + "}\n"
 		table += f"\t[OP_{entry.name}] = run_{entry.name},\n"
 	out.write("dispatch.c", text + table + "};\n")
@@ -98,4 +99,5 @@ def emit(description, out):
 			parts += [f"struct ans_{entry.name} *a"] if entry.answers else []
 			body += f"\n/* {entry.get('by_worker')}: {entry.get('doc')} */\n"
 			body += wrapped(f"CUresult worker_do_{entry.name}(", parts, ");", "\t\t") + "\n"
-	out.write("worker_bodies.h", guard("GLEAM_GEN_WORKER_BODIES_H", body, "Handlers that are written by hand, in broker/worker/."))
+	what = "Handlers that are written by hand, in broker/worker/."
+	out.write("worker_bodies.h", guard("GLEAM_GEN_WORKER_BODIES_H", body, what))

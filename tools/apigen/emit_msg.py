@@ -132,4 +132,5 @@ def emit(description, out):
 		body += f"\n/* {entry.get('doc')} */\n" + struct("msg", entry, entry.fields)
 		if entry.answers:
 			body += struct("ans", entry, entry.answers)
-	out.write("msg.h", guard("GLEAM_GEN_MSG_H", body, "Fields of commands and answers. What a reader gives is borrowed from its buffer."))
+	what = "Fields of commands and answers. What a reader gives is borrowed from its buffer."
+	out.write("msg.h", guard("GLEAM_GEN_MSG_H", body, what))

@@ -3,6 +3,7 @@
 
 import hashlib
 
+import wire
 from text import guard, head, quoted
 
 
@@ -39,7 +40,8 @@ def emit(description, out):
 	rows = [", ".join(f"{byte:#04x}" for byte in digest[at : at + 16]) for at in (0, 16)]
 	body = "#include <stdint.h>\n\nenum op {\n"
 	body += "".join(f"\tOP_{entry.name} = {entry.op:#06x},\n" for entry in ops)
-	body += f"}};\n#define OP_MAX {(max((e.op for e in ops), default=0) + 1):#x} /* size of tables that are indexed by op */\n\n"
+	op_max = max((entry.op for entry in ops), default=0) + 1
+	body += f"}};\n#define OP_MAX {op_max:#x} /* size of tables that are indexed by op */\n\n"
 	body += "/* SHA-256 over all ops and their fields: peers whose hashes differ do not talk. */\n"
 	body += f"#define PROTOCOL_HASH {{ {rows[0]}, \\\n\t\t\t{rows[1]} }}\n\n"
 	body += """enum op_class {
@@ -68,11 +70,18 @@ struct op_info {
 extern const struct op_info op_info[OP_MAX];
 """
 	out.write("ops.h", guard("GLEAM_GEN_OPS_H", body, "Commands."))
-	table = head("The table of commands.") + '#include "gen/ops.h"\n#include "gen/api.h"\n\n'
+	table = head("The table of commands.") + '#include "gen/ops.h"\n#include "gen/api.h"\n'
+	table += '#include "broker/proto/ring.h"\n#include "broker/proto/wire.h"\n\n'
+	table += "/* The sizes by which the generator has checked that every message and answer fits. */\n"
+	table += f"static_assert(FRAME_SIZE_MAX - sizeof(struct frame_hdr) - sizeof(struct bulk_ref) == {wire.FRAME_PAYLOAD_MAX},\n"
+	table += '\t      "FRAME_PAYLOAD_MAX in tools/apigen/wire.py");\n'
+	table += "static_assert(sizeof(((struct reply_slot *)0)->data) - sizeof(struct frame_hdr) - 4 == "
+	table += f"{wire.REPLY_PAYLOAD_MAX},\n\t      \"REPLY_PAYLOAD_MAX in tools/apigen/wire.py\");\n\n"
 	table += "const struct op_info op_info[OP_MAX] = {\n"
 	for entry in ops:
 		api = "OP_NO_API" if entry.internal else f"API_{entry.name}"
-		table += f"\t[OP_{entry.name}] = {{ {quoted(entry.name)}, OP_{entry.klass.upper()}, {' | '.join(flags(entry)) or '0'}, {api} }},\n"
+		columns = (quoted(entry.name), f"OP_{entry.klass.upper()}", " | ".join(flags(entry)) or "0", api)
+		table += f"\t[OP_{entry.name}] = {{ {', '.join(columns)} }},\n"
 	out.write("ops.c", table + "};\n")
 	out.write("ops.dict", "# Op numbers as they lie in a frame header, for fuzzers.\n" + "".join(
 		f'{entry.name}="\\x{entry.op & 0xff:02x}\\x{entry.op >> 8:02x}"\n' for entry in ops))

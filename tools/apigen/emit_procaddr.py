@@ -48,7 +48,8 @@ struct proc {
 };
 
 """
-	body += f"#define PROC_COUNT {len(table)}u\n/* Sorted by base (strcmp), then since. */\nextern const struct proc proc_table[PROC_COUNT];\n"
+	body += f"#define PROC_COUNT {len(table)}u\n"
+	body += "/* Sorted by base (strcmp), then since. */\nextern const struct proc proc_table[PROC_COUNT];\n"
 	out.write("procaddr.h", guard("GLEAM_GEN_PROCADDR_H", body, "The table of cuGetProcAddress."))
 	text = head("The table of cuGetProcAddress.") + '#include "gen/procaddr.h"\n#include "gen/api.h"\n\n'
 	text += "const struct proc proc_table[PROC_COUNT] = {\n"
