@@ -3,6 +3,8 @@
  * Events. Recording is a message; whether it has completed is read from the progress word of the stream it was recorded
  * on. Only elapsed times are asked for. Application threads.
  */
+#include "libgleamcuda/event.h"
+
 #include <stddef.h>
 
 #include "gen/bodies.h"
@@ -106,6 +108,26 @@ static void event_recorded(struct call *call, struct event *event, uint64_t stre
 	__atomic_store_n(&event->stream, stream, __ATOMIC_RELAXED);
 	/* Pairs with the acquire in event_done(). */
 	__atomic_store_n(&event->seq, seq, __ATOMIC_RELEASE);
+}
+
+CUresult event_for_launch(struct call *call, CUevent hEvent, uint64_t *handle_out)
+{
+	struct event *event;
+	CUresult result = event_of(call, hEvent, handle_out, &event);
+
+	if (result)
+		return result;
+	if (event->context != call->context || !(event->flags & CU_EVENT_DISABLE_TIMING))
+		return CUDA_ERROR_INVALID_VALUE;
+	return CUDA_SUCCESS;
+}
+
+void event_launched(struct call *call, uint64_t handle, uint64_t stream, uint64_t seq)
+{
+	struct event *event = handle_data(OBJECT_EVENT, handle);
+
+	if (event)
+		event_recorded(call, event, stream, seq);
 }
 
 CUresult do_cuEventRecord(struct call *call, CUevent hEvent, CUstream hStream)

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Events, as launches use them (programmatic and completion events are recorded by a kernel). Any thread.
+ */
+#ifndef GLEAM_EVENT_H
+#define GLEAM_EVENT_H
+
+#include <stdint.h>
+
+#include "broker/proto/cuda_abi.h"
+
+struct call;
+
+/* An event that a launch's attribute names: alive, of the call's context, without timing. */
+CUresult event_for_launch(struct call *call, CUevent event, uint64_t *handle_out);
+/* The launch with number @seq on @stream (a wire handle) records it. */
+void event_launched(struct call *call, uint64_t event, uint64_t stream, uint64_t seq);
+
+#endif
