@@ -19,6 +19,7 @@
 #include "gen/ops.h"
 
 struct worker;
+struct stream;
 
 /* One command on its way through the executor. Borrowed from the ring, or from a parked copy. */
 struct cmd {
@@ -26,11 +27,18 @@ struct cmd {
 	struct bulk_ref bulk; /* FRAME_BULK_UP or FRAME_BULK_DOWN */
 	CUstream stream;      /* the driver's, where the op has a stream scope; NULL for the legacy stream */
 	uint64_t stream_handle;
+
+	/* for handlers by hand, which may change the last three */
+	struct stream *own;  /* the worker's; NULL where the op has no stream scope */
+	uint32_t commands;   /* that the driver got on the stream for this */
+	bool write_now;	     /* the stream's progress is written right behind it */
+	bool bulk_taken;     /* the handler sees to it that the up piece is given back */
 };
 
 /* Handlers' own codes beside CUresult: not answered now. */
 #define CMD_LATER ((CUresult)-1) /* whoever took the command over posts the reply */
 #define CMD_BROKEN ((CUresult)-2) /* the frame breaks the protocol: the session ends */
+#define CMD_PARK ((CUresult)-3)	  /* stream scope only: nothing was done, try again when something has completed */
 
 /*
  * Decodes from @r, runs, and writes out fields to @ans (which stands after the CUresult). The executor then posts the

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a session begins with. Executor thread.
+ */
+#include "broker/worker/device.h"
+#include "broker/worker/post.h"
+#include "gen/worker_bodies.h"
+
+CUresult worker_do_gleamAttach(struct worker *w, struct cmd *cmd, const struct msg_gleamAttach *m)
+{
+	uint64_t all = w->device_count < 64 ? (1ull << w->device_count) - 1 : ~0ull;
+	uint64_t ordinals = m->ordinals ? m->ordinals & all : all;
+	uint8_t payload[8] __attribute__((aligned(8)));
+	struct writer out = writer_on(shm_down(&w->shm) + m->snapshot.offset, m->snapshot.size);
+
+	if (!ordinals)
+		return CUDA_ERROR_NO_DEVICE;
+	snapshot_write(w, ordinals, &out);
+	if (out.fault)
+		return CUDA_ERROR_INVALID_VALUE; /* the cells are smaller than SNAPSHOT_SIZE_MAX */
+	w->ordinals = ordinals;
+	post_reply(w, cmd->hdr, CUDA_SUCCESS, payload, 4,
+		   &(struct bulk_ref){ .offset = m->snapshot.offset, .size = (uint32_t)out.at, .cookie = m->snapshot.cookie });
+	return CMD_LATER;
+}

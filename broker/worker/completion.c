@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The completion thread; see completion.h. It never waits for the executor: the lock is held there for a few
+ * instructions, or around one driver call that does not block.
+ */
+#include "broker/worker/completion.h"
+
+#include <sched.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#include "broker/lib/futex.h"
+#include "broker/worker/executor.h"
+#include "broker/worker/fault.h"
+#include "broker/worker/note.h"
+#include "broker/worker/pinned.h"
+#include "broker/worker/post.h"
+#include "broker/worker/stream.h"
+
+#define SPIN_NS	       30000u  /* after the last event: the next is near while traffic flows */
+#define SPIN_REPLY_NS  300000u /* somebody's thread stands still: a wake-up costs up to 50 us */
+#define NAP_FIRST_NS   20000
+#define NAP_LONGEST_NS 250000
+#define NAP_REPLY_NS   50000
+#define CHECK_NS       1000000u /* contexts are asked after so much silence */
+#define LOOK_WORDS     64	/* progress notices that one look sends at most */
+
+static uint64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+void completion_watch_locked(struct worker *w, struct stream *s)
+{
+	if (s->watched)
+		return;
+	s->watched = true;
+	s->next_watched = w->watched;
+	__atomic_store_n(&w->watched, s, __ATOMIC_RELEASE);
+}
+
+void completion_wake(struct worker *w)
+{
+	/* Pairs with the fence in sleep_until_watched(): either it sees the stream, or we see that it sleeps. */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	if (!__atomic_load_n(&w->watch_sleeps, __ATOMIC_RELAXED))
+		return;
+	__atomic_store_n(&w->watch_sleeps, 0, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&w->watch_bell, 1, __ATOMIC_RELEASE);
+	futex_wake(&w->watch_bell, 1);
+}
+
+/* ---- what happens at the end of a wait ---- */
+
+/* Bytes that came through staging go to the client's cells. */
+static void cells_fill(struct worker *w, const struct wait *wait)
+{
+	uint32_t at = 0;
+
+	for (struct staging_block *b = wait->staging; b && at < wait->bulk.size; b = b->next) {
+		uint32_t size = wait->bulk.size - at < b->size ? wait->bulk.size - at : b->size;
+
+		memcpy(shm_down(&w->shm) + wait->bulk.offset + at, b->bytes, size);
+		at += size;
+	}
+}
+
+static void staging_give_all(struct worker *w, struct staging_block *block)
+{
+	while (block) {
+		struct staging_block *next = block->next;
+
+		staging_give(w, block);
+		block = next;
+	}
+}
+
+static void reply_end(struct worker *w, struct wait *wait, CUresult result)
+{
+	uint8_t payload[REPLY_PAYLOAD_MAX] __attribute__((aligned(8)));
+	struct writer p = writer_on(payload, sizeof(payload));
+
+	put_u32(&p, 0);
+	if (wait->bulk.size) {
+		cells_fill(w, wait);
+		post_reply(w, &wait->hdr, result, payload, (uint32_t)p.at, &wait->bulk);
+	} else {
+		if (wait->staging)
+			put_bytes(&p, wait->staging->bytes, wait->size);
+		post_reply(w, &wait->hdr, result, payload, (uint32_t)p.at, NULL);
+	}
+	__atomic_fetch_sub(&w->replies_waiting, 1, __ATOMIC_RELAXED);
+}
+
+void completion_consume(struct worker *w, const struct frame_hdr *hdr, const struct bulk_ref *piece)
+{
+	uint64_t first = piece->cookie / SESSION_GRANULE;
+	uint64_t count = (piece->size + (uint64_t)SESSION_GRANULE - 1) / SESSION_GRANULE;
+	uint8_t payload[8];
+	uint64_t tail;
+	bool moved = false;
+
+	pthread_mutex_lock(&w->lock);
+	tail = w->up_tail / SESSION_GRANULE;
+	/* What lies behind the tail was taken for the unused end of a lap: it is free already. */
+	for (uint64_t g = first < tail ? tail : first; g < first + count; g++)
+		w->up_consumed[g % SESSION_GRANULES / 64] |= 1ull << g % 64;
+	while (tail < w->up_seen / SESSION_GRANULE) {
+		uint64_t *bits = &w->up_consumed[tail % SESSION_GRANULES / 64];
+
+		if (!(*bits & 1ull << tail % 64))
+			break;
+		*bits &= ~(1ull << tail % 64);
+		tail++;
+		moved = true;
+	}
+	w->up_tail = tail * SESSION_GRANULE;
+	__atomic_store_n(&w->header->up_tail, w->up_tail, __ATOMIC_RELEASE);
+	pthread_mutex_unlock(&w->lock);
+	if (!moved)
+		return;
+
+	struct writer p = writer_on(payload, sizeof(payload));
+
+	put_u64(&p, tail * SESSION_GRANULE);
+	post_notice(w, NOTICE_CONSUMED, hdr->seq, hdr->ctx, payload, sizeof(payload));
+}
+
+static void wait_end(struct worker *w, struct wait *wait, CUresult result)
+{
+	uint8_t payload[8];
+	struct writer p = writer_on(payload, sizeof(payload));
+
+	switch (wait->kind) {
+	case WAIT_REPLY:
+		reply_end(w, wait, result);
+		break;
+	case WAIT_LANDED:
+		if (result == CUDA_SUCCESS)
+			cells_fill(w, wait);
+		post_landed(w, &wait->hdr, result, &wait->bulk);
+		break;
+	case WAIT_CONSUMED:
+		completion_consume(w, &wait->hdr, &wait->bulk);
+		break;
+	case WAIT_HOST_CALL:
+		/* A lost context runs no more host functions, as natively. */
+		if (result == CUDA_SUCCESS) {
+			put_u64(&p, wait->id);
+			post_notice(w, NOTICE_HOST_CALL, wait->hdr.seq, wait->hdr.ctx, payload, sizeof(payload));
+		}
+		break;
+	case WAIT_JOIN:
+		pthread_mutex_lock(&w->lock);
+		if (result && !wait->join->result)
+			wait->join->result = result;
+		if (--wait->join->left == 0) {
+			wait->join->next = w->joined;
+			w->joined = wait->join;
+			__atomic_fetch_add(&w->joined_count, 1, __ATOMIC_RELEASE);
+		}
+		pthread_mutex_unlock(&w->lock);
+		break;
+	case WAIT_STAGING:
+		break;
+	}
+	staging_give_all(w, wait->staging);
+}
+
+/* ---- looking ---- */
+
+struct told {
+	uint32_t word;
+	uint32_t value;
+	uint16_t ctx;
+};
+
+/* Waits of @s that have come to their end move to the list at @tail. Lock held. */
+static struct wait **waits_take_locked(struct stream *s, uint32_t value, struct wait **tail)
+{
+	while (s->waits_head && (s->failed || progress_reached(value, s->waits_head->seq))) {
+		struct wait *wait = s->waits_head;
+
+		s->waits_head = wait->next;
+		if (s->waits_head)
+			s->waits_head->prev = NULL;
+		else
+			s->waits_tail = NULL;
+		/* What the GPU had done before it was lost is done all the same; prev now carries the verdict. */
+		wait->prev = progress_reached(value, wait->seq) ? NULL : (struct wait *)(uintptr_t)s->failed;
+		wait->next = NULL;
+		*tail = wait;
+		tail = &wait->next;
+	}
+	return tail;
+}
+
+static void told_post(struct worker *w, const struct told *told)
+{
+	uint8_t payload[8];
+	struct writer p = writer_on(payload, sizeof(payload));
+
+	put_u32(&p, told->word);
+	put_u32(&p, told->value);
+	post_notice(w, NOTICE_PROGRESS, 0, told->ctx, payload, sizeof(payload));
+}
+
+bool completion_look(struct worker *w)
+{
+	struct told told[LOOK_WORDS];
+	uint32_t told_count = 0;
+	struct wait *ended = NULL;
+	struct wait **tail = &ended;
+
+	pthread_mutex_lock(&w->lock);
+	for (struct stream **link = &w->watched; *link && told_count < LOOK_WORDS;) {
+		struct stream *s = *link;
+		/* Pairs with nothing of ours: the GPU writes it after the work; acquire keeps our reads behind. */
+		uint32_t value = __atomic_load_n(s->done, __ATOMIC_ACQUIRE);
+
+		if (value != s->told) {
+			s->told = value;
+			if (!s->dead && !s->own)
+				told[told_count++] = (struct told){
+					.word = s->word, .value = value,
+					.ctx = s->context ? (uint16_t)s->context->index : CTX_NONE,
+				};
+		}
+		tail = waits_take_locked(s, value, tail);
+		if (!s->waits_head && (s->failed || progress_reached(value, s->written))) {
+			s->watched = false;
+			*link = s->next_watched;
+			s->next_watched = NULL;
+			continue;
+		}
+		link = &s->next_watched;
+	}
+	pthread_mutex_unlock(&w->lock);
+	if (!told_count && !ended)
+		return false;
+
+	/* Bytes first: who sees the progress word may look at them. Then the words, then who waited for them. */
+	for (struct wait *wait = ended; wait; wait = wait->next)
+		if (wait->kind == WAIT_LANDED)
+			wait_end(w, wait, (CUresult)(uintptr_t)wait->prev);
+	for (uint32_t i = 0; i < told_count; i++)
+		told_post(w, &told[i]);
+	for (struct wait *wait = ended; wait; wait = wait->next)
+		if (wait->kind != WAIT_LANDED)
+			wait_end(w, wait, (CUresult)(uintptr_t)wait->prev);
+
+	pthread_mutex_lock(&w->lock);
+	while (ended) {
+		struct wait *next = ended->next;
+
+		wait_give_locked(w, ended);
+		ended = next;
+	}
+	pthread_mutex_unlock(&w->lock);
+	if (__atomic_load_n(&w->parked_count, __ATOMIC_RELAXED) || __atomic_load_n(&w->joined_count, __ATOMIC_RELAXED))
+		executor_wake(w);
+	return true;
+}
+
+void completion_check_contexts(struct worker *w)
+{
+	uint64_t asked = 0; /* bit per context */
+	struct {
+		uint32_t index;
+		CUresult code;
+		uint64_t seq;
+	} lost[SESSION_CONTEXTS];
+	uint32_t lost_count = 0;
+	static_assert(SESSION_CONTEXTS <= 64, "asked has a bit for each");
+
+	pthread_mutex_lock(&w->lock);
+	for (struct stream *s = w->watched; s; s = s->next_watched) {
+		struct context *c = s->context;
+
+		if (!c || s->dead || s->failed || (asked & 1ull << c->index))
+			continue;
+		asked |= 1ull << c->index;
+
+		CUresult r = w->drv.cuCtxSetCurrent(c->driver);
+
+		if (r == CUDA_SUCCESS)
+			r = w->drv.cuStreamQuery(s->driver);
+		if (r == CUDA_SUCCESS || r == CUDA_ERROR_NOT_READY)
+			continue;
+		c->faulted = true;
+		lost[lost_count].index = c->index;
+		lost[lost_count].code = r;
+		lost[lost_count++].seq = s->written;
+		for (struct stream *other = w->watched; other; other = other->next_watched)
+			if (other->context == c && !other->failed)
+				other->failed = r;
+	}
+	pthread_mutex_unlock(&w->lock);
+	for (uint32_t i = 0; i < lost_count; i++) {
+		complain("context %u is lost: the driver says %d", lost[i].index, (int)lost[i].code);
+		fault_latch(w, lost[i].index, lost[i].code, 0, lost[i].seq);
+	}
+	if (lost_count)
+		executor_wake(w);
+}
+
+/* ---- the thread ---- */
+
+static void sleep_until_watched(struct worker *w)
+{
+	uint32_t bell = __atomic_load_n(&w->watch_bell, __ATOMIC_ACQUIRE);
+
+	__atomic_store_n(&w->watch_sleeps, 1, __ATOMIC_RELAXED);
+	/* Pairs with the fence in completion_wake(). */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	if (!__atomic_load_n(&w->watched, __ATOMIC_RELAXED) && !__atomic_load_n(&w->stop, __ATOMIC_RELAXED))
+		futex_wait(&w->watch_bell, bell, -1);
+	__atomic_store_n(&w->watch_sleeps, 0, __ATOMIC_RELAXED);
+}
+
+static void *completion_run(void *arg)
+{
+	struct worker *w = arg;
+	uint64_t last = now_ns();
+	uint64_t checked = last;
+	long nap = NAP_FIRST_NS;
+
+	prctl(PR_SET_NAME, "completion");
+	prctl(PR_SET_TIMERSLACK, 1000);
+	while (!__atomic_load_n(&w->stop, __ATOMIC_ACQUIRE)) {
+		bool happened = completion_look(w);
+		uint64_t now = now_ns();
+
+		if (happened) {
+			last = checked = now;
+			nap = NAP_FIRST_NS;
+			continue;
+		}
+		if (!__atomic_load_n(&w->watched, __ATOMIC_ACQUIRE)) {
+			sleep_until_watched(w);
+			last = checked = now_ns();
+			nap = NAP_FIRST_NS;
+			continue;
+		}
+		if (now - checked >= CHECK_NS) {
+			completion_check_contexts(w);
+			checked = now;
+		}
+
+		bool reply = __atomic_load_n(&w->replies_waiting, __ATOMIC_RELAXED) != 0;
+
+		if (now - last < (reply ? SPIN_REPLY_NS : SPIN_NS)) {
+			/* The software GPU, or the node, may need this core. */
+			sched_yield();
+			continue;
+		}
+		nanosleep(&(struct timespec){ .tv_nsec = nap }, NULL);
+		nap *= 2;
+		if (nap > (reply ? NAP_REPLY_NS : NAP_LONGEST_NS))
+			nap = reply ? NAP_REPLY_NS : NAP_LONGEST_NS;
+	}
+	return NULL;
+}
+
+int completion_start(struct worker *w)
+{
+	int err = pthread_create(&w->completion, NULL, completion_run, w);
+
+	w->completion_runs = err == 0;
+	return -err;
+}
+
+void completion_stop(struct worker *w)
+{
+	__atomic_store_n(&w->stop, 1, __ATOMIC_RELEASE);
+	__atomic_fetch_add(&w->watch_bell, 1, __ATOMIC_RELEASE);
+	futex_wake(&w->watch_bell, 1);
+	if (w->completion_runs)
+		pthread_join(w->completion, NULL);
+	w->completion_runs = false;
+}

@@ -1,0 +1,570 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Physical device memory in pieces. Executor thread; see grant.h.
+ *
+ * A piece is made for this client and wiped before the client hears of it, so that no wipe stands in the way of its
+ * first use. It goes UNSPENT -> MAPPED -> LEAVING (its range is freed; work issued before may still use it) -> UNSPENT.
+ */
+#include "broker/worker/grant.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "broker/worker/context.h"
+#include "broker/worker/note.h"
+#include "broker/worker/post.h"
+#include "broker/worker/stream.h"
+#include "gen/worker_bodies.h"
+
+#define PIECES_MAX (1u << 20)  /* 2 TiB of the smallest */
+#define PIECES_ANSWER 480u     /* as gleamGrant says */
+#define PIECES_FRAME 512u      /* as gleamMap says */
+#define MAP_BUCKETS 4096u
+#define CLASSES 3
+
+static const uint64_t class_size[CLASSES] = { 2ull << 20, 32ull << 20, 256ull << 20 };
+
+enum piece_state { PIECE_NONE, PIECE_WIPING, PIECE_UNSPENT, PIECE_MAPPED, PIECE_LEAVING };
+
+struct piece {
+	CUmemGenericAllocationHandle driver;
+	uint8_t state; /* enum piece_state */
+	uint8_t class;
+	uint8_t device;
+	uint32_t next_free; /* PIECE_NONE: the list of unused ids */
+};
+
+struct mapping {
+	struct mapping *next;
+	uint64_t address;
+	uint64_t bytes;
+	bool leaving;
+	uint32_t device;
+	uint32_t count;
+	uint32_t pieces[]; /* ids */
+};
+
+struct grant {
+	struct piece *pieces; /* by id; 0 is no piece */
+	uint32_t size;
+	uint32_t free_first;
+	uint64_t bytes; /* in pieces that exist */
+	uint32_t leaving; /* mappings in quarantine */
+	struct mapping *buckets[MAP_BUCKETS];
+	struct grant_ask *asks; /* that wait for the quarantine to be empty */
+	struct stream *wipers[DEVICES_MAX];
+};
+
+/* A request for pieces on its way. */
+struct grant_ask {
+	struct grant_ask *next;
+	struct join join; /* first use: the wipe */
+	struct frame_hdr hdr;
+	uint32_t device;
+	uint64_t bytes;
+	CUdeviceptr scratch; /* where they are wiped; 0 if they aren't */
+	uint64_t scratch_bytes;
+	uint32_t count;
+	uint32_t ids[PIECES_ANSWER];
+};
+
+static struct grant *grants(struct worker *w)
+{
+	if (!w->grant)
+		w->grant = calloc(1, sizeof(*w->grant));
+	return w->grant;
+}
+
+/* ---- pieces ---- */
+
+static uint32_t piece_id_new(struct grant *g)
+{
+	if (g->free_first) {
+		uint32_t id = g->free_first;
+
+		g->free_first = g->pieces[id].next_free;
+		return id;
+	}
+
+	uint32_t size = g->size ? g->size * 2 : 1024;
+	struct piece *pieces;
+
+	if (g->size >= PIECES_MAX)
+		return 0;
+	pieces = realloc(g->pieces, size * sizeof(*pieces));
+	if (!pieces)
+		return 0;
+	memset(pieces + g->size, 0, (size - g->size) * sizeof(*pieces));
+	for (uint32_t id = size - 1; id >= g->size && id > 0; id--) {
+		pieces[id].next_free = g->free_first;
+		g->free_first = id;
+	}
+	g->pieces = pieces;
+	g->size = size;
+	return piece_id_new(g);
+}
+
+static void piece_id_free(struct grant *g, uint32_t id)
+{
+	g->pieces[id] = (struct piece){ .state = PIECE_NONE, .next_free = g->free_first };
+	g->free_first = id;
+}
+
+static CUmemAllocationProp piece_prop(struct worker *w, uint32_t device)
+{
+	return (CUmemAllocationProp){
+		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+		.location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = w->devices[device] },
+	};
+}
+
+static CUresult piece_make(struct worker *w, uint32_t device, uint32_t class, uint32_t *id_out)
+{
+	struct grant *g = w->grant;
+	CUmemAllocationProp prop = piece_prop(w, device);
+	CUmemGenericAllocationHandle handle;
+	CUresult r;
+	uint32_t id;
+
+	if (g->bytes + class_size[class] > w->settings.grant_max)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	r = w->drv.cuMemCreate(&handle, class_size[class], &prop, 0);
+	if (r != CUDA_SUCCESS)
+		return r;
+	id = piece_id_new(g);
+	if (!id) {
+		w->drv.cuMemRelease(handle);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	g->pieces[id] = (struct piece){ .driver = handle, .state = PIECE_WIPING, .class = (uint8_t)class,
+					.device = (uint8_t)device };
+	g->bytes += class_size[class];
+	*id_out = id;
+	return CUDA_SUCCESS;
+}
+
+static void piece_release(struct worker *w, uint32_t id)
+{
+	struct grant *g = w->grant;
+
+	w->drv.cuMemRelease(g->pieces[id].driver);
+	g->bytes -= class_size[g->pieces[id].class];
+	piece_id_free(g, id);
+}
+
+static uint64_t piece_name(const struct grant *g, uint32_t id)
+{
+	return (uint64_t)id << 8 | g->pieces[id].class;
+}
+
+/* 0 unless the client's name is that of a piece of @device in @state. */
+static uint32_t piece_of(const struct grant *g, uint64_t name, uint32_t device, enum piece_state state)
+{
+	uint64_t id = name >> 8;
+
+	if (!id || id >= g->size || g->pieces[id].state != state || g->pieces[id].class != (name & 0xff) ||
+	    g->pieces[id].device != device)
+		return 0;
+	return (uint32_t)id;
+}
+
+/* ---- mapping ---- */
+
+static CUresult range_map(struct worker *w, CUdeviceptr address, uint32_t device, const uint32_t *ids, uint32_t count)
+{
+	struct grant *g = w->grant;
+	CUmemAccessDesc access = {
+		.location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = w->devices[device] },
+		.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+	};
+	uint64_t at = 0;
+	CUresult r = CUDA_SUCCESS;
+	uint32_t i;
+
+	for (i = 0; i < count && r == CUDA_SUCCESS; i++) {
+		uint64_t size = class_size[g->pieces[ids[i]].class];
+
+		r = w->drv.cuMemMap(address + at, size, 0, g->pieces[ids[i]].driver, 0);
+		if (r == CUDA_SUCCESS)
+			at += size;
+	}
+	if (r == CUDA_SUCCESS)
+		r = w->drv.cuMemSetAccess(address, at, &access, 1);
+	if (r != CUDA_SUCCESS && at)
+		w->drv.cuMemUnmap(address, at);
+	return r;
+}
+
+/* Mapped, so that it can be freed; the driver takes single mappings or, as documented, a run of whole ones. */
+static void range_unmap(struct worker *w, CUdeviceptr address, uint64_t bytes)
+{
+	CUresult r = w->drv.cuMemUnmap(address, bytes);
+
+	if (r != CUDA_SUCCESS)
+		complain("unmapping %llu bytes at 0x%llx: %d", (unsigned long long)bytes, (unsigned long long)address, (int)r);
+}
+
+/* ---- grants ---- */
+
+static void ask_answer(struct worker *w, struct grant_ask *ask, CUresult result)
+{
+	struct grant *g = w->grant;
+	uint64_t names[PIECES_ANSWER];
+	struct ans_gleamGrant a = { .pieces = names, .pieces_count = ask->count };
+	struct writer out = writer_on(w->answer, FRAME_SIZE_MAX);
+
+	for (uint32_t i = 0; i < ask->count; i++) {
+		g->pieces[ask->ids[i]].state = PIECE_UNSPENT;
+		names[i] = piece_name(g, ask->ids[i]);
+	}
+	put_u32(&out, 0);
+	ans_gleamGrant_put(&out, &a);
+	post_reply(w, &ask->hdr, result, w->answer, (uint32_t)out.at, NULL);
+	free(ask);
+}
+
+static void ask_wiped(struct worker *w, struct join *join)
+{
+	struct grant_ask *ask = join->object;
+
+	range_unmap(w, ask->scratch, ask->scratch_bytes);
+	w->drv.cuMemAddressFree(ask->scratch, ask->scratch_bytes);
+	if (join->result == CUDA_SUCCESS) {
+		ask_answer(w, ask, CUDA_SUCCESS);
+		return;
+	}
+	complain("wiping %llu bytes of device %u: %d; they are not given out", (unsigned long long)ask->scratch_bytes,
+		 ask->device, (int)join->result);
+	for (uint32_t i = 0; i < ask->count; i++)
+		piece_release(w, ask->ids[i]);
+	ask->count = 0;
+	ask_answer(w, ask, join->result);
+}
+
+/* A stream of the worker's own, which no client's work holds up. */
+static struct stream *wiper(struct worker *w, uint32_t device, struct context *c)
+{
+	struct stream **s = &w->grant->wipers[device];
+	CUstream driver;
+	int least = 0, greatest = 0;
+
+	if (*s)
+		return *s;
+	w->drv.cuCtxGetStreamPriorityRange(&least, &greatest);
+	if (w->drv.cuStreamCreateWithPriority(&driver, CU_STREAM_NON_BLOCKING, greatest) != CUDA_SUCCESS)
+		return NULL;
+	*s = stream_new_own(w, c, driver);
+	if (!*s)
+		w->drv.cuStreamDestroy_v2(driver);
+	return *s;
+}
+
+/* Takes @ask on success: it is answered when the memory is clean. */
+static CUresult ask_wipe(struct worker *w, struct grant_ask *ask)
+{
+	struct context *c = context_own(w, ask->device);
+	CUresult r = c ? context_use(w, c) : CUDA_ERROR_OUT_OF_MEMORY;
+	struct stream *s;
+
+	for (uint32_t i = 0; i < ask->count; i++)
+		ask->scratch_bytes += class_size[w->grant->pieces[ask->ids[i]].class];
+	if (r == CUDA_SUCCESS)
+		r = w->drv.cuMemAddressReserve(&ask->scratch, ask->scratch_bytes, 0, 0, 0);
+	if (r != CUDA_SUCCESS)
+		return r;
+	r = range_map(w, ask->scratch, ask->device, ask->ids, ask->count);
+	if (r != CUDA_SUCCESS)
+		goto free_range;
+	s = wiper(w, ask->device, c);
+	r = s ? w->drv.cuMemsetD8Async(ask->scratch, 0, ask->scratch_bytes, s->driver) : CUDA_ERROR_OUT_OF_MEMORY;
+	if (r != CUDA_SUCCESS)
+		goto unmap;
+	ask->join = (struct join){ .done = ask_wiped, .object = ask };
+	/* Streams of the worker's own count for themselves: one number per wipe. */
+	s->arrived++;
+	stream_note_issued(w, s, s->arrived, 1, true);
+	if (!stream_join(w, s, s->arrived, &ask->join)) {
+		/* Rare enough to wait for it here. */
+		w->drv.cuStreamSynchronize(s->driver);
+		ask_wiped(w, &ask->join);
+	}
+	return CUDA_SUCCESS;
+
+unmap:
+	range_unmap(w, ask->scratch, ask->scratch_bytes);
+free_range:
+	w->drv.cuMemAddressFree(ask->scratch, ask->scratch_bytes);
+	return r;
+}
+
+/* Makes what can be made, large pieces first. Takes @ask, unless memory is short and may come back: false then. */
+static bool ask_serve(struct worker *w, struct grant_ask *ask, bool last)
+{
+	uint64_t left = ask->bytes;
+	CUresult r = CUDA_SUCCESS;
+	int class = CLASSES - 1;
+
+	while (left && class >= 0 && ask->count < PIECES_ANSWER) {
+		/* What is less than the smallest piece takes one. */
+		if (class > 0 && class_size[class] > left) {
+			class--;
+			continue;
+		}
+		r = piece_make(w, ask->device, (uint32_t)class, &ask->ids[ask->count]);
+		if (r != CUDA_SUCCESS) {
+			/* A large piece may fail where small ones still fit. */
+			class--;
+			continue;
+		}
+		left -= left < class_size[class] ? left : class_size[class];
+		ask->count++;
+	}
+	if (!ask->count && w->grant->leaving && !last)
+		return false;
+	if (!ask->count) {
+		ask_answer(w, ask, r == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : r);
+		return true;
+	}
+	if (!w->settings.wipe) {
+		ask_answer(w, ask, CUDA_SUCCESS);
+		return true;
+	}
+	r = ask_wipe(w, ask);
+	if (r != CUDA_SUCCESS) {
+		for (uint32_t i = 0; i < ask->count; i++)
+			piece_release(w, ask->ids[i]);
+		ask->count = 0;
+		ask_answer(w, ask, r);
+	}
+	return true;
+}
+
+CUresult worker_do_gleamGrant(struct worker *w, struct cmd *cmd, const struct msg_gleamGrant *m, struct ans_gleamGrant *a)
+{
+	struct grant_ask *ask;
+
+	if (m->device >= w->device_count || !(w->ordinals & 1ull << m->device))
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (!m->bytes)
+		return CUDA_SUCCESS;
+	ask = grants(w) ? calloc(1, sizeof(*ask)) : NULL;
+	if (!ask)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	ask->hdr = *cmd->hdr;
+	ask->device = m->device;
+	ask->bytes = m->bytes;
+	if (!ask_serve(w, ask, false)) {
+		ask->next = w->grant->asks;
+		w->grant->asks = ask;
+	}
+	return CMD_LATER;
+}
+
+/* The quarantine is empty: what waited for it is decided now. */
+static void asks_again(struct worker *w)
+{
+	struct grant_ask *ask = w->grant->asks;
+
+	w->grant->asks = NULL;
+	while (ask) {
+		struct grant_ask *next = ask->next;
+
+		ask_serve(w, ask, true);
+		ask = next;
+	}
+}
+
+CUresult worker_do_gleamGrantReturn(struct worker *w, struct cmd *cmd, const struct msg_gleamGrantReturn *m)
+{
+	struct grant *g = grants(w);
+
+	if (!g)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	for (uint32_t i = 0; i < m->pieces_count; i++) {
+		uint32_t id = piece_of(g, m->pieces[i], m->device, PIECE_UNSPENT);
+
+		if (!id)
+			return CMD_BROKEN;
+		piece_release(w, id);
+	}
+	return CUDA_SUCCESS;
+}
+
+/* ---- map and free ---- */
+
+static struct mapping **mapping_at(struct grant *g, uint64_t address)
+{
+	struct mapping **link = &g->buckets[address / class_size[0] % MAP_BUCKETS];
+
+	while (*link && (*link)->address != address)
+		link = &(*link)->next;
+	return link;
+}
+
+CUresult worker_do_gleamMap(struct worker *w, struct cmd *cmd, const struct msg_gleamMap *m)
+{
+	struct grant *g = grants(w);
+	struct mapping *map;
+	uint64_t bytes = 0;
+	uint64_t start;
+	CUresult r;
+
+	if (!g)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (m->device >= w->device_count || !m->pieces_count)
+		return CMD_BROKEN;
+	start = RANGE_DEVICE + m->device * RANGE_SIZE;
+	map = calloc(1, sizeof(*map) + m->pieces_count * sizeof(map->pieces[0]));
+	if (!map)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	for (uint32_t i = 0; i < m->pieces_count; i++) {
+		uint32_t id = piece_of(g, m->pieces[i], m->device, PIECE_UNSPENT);
+
+		if (!id) {
+			/* Not the client's to map, or named twice. */
+			for (uint32_t j = 0; j < i; j++)
+				g->pieces[map->pieces[j]].state = PIECE_UNSPENT;
+			free(map);
+			return CMD_BROKEN;
+		}
+		g->pieces[id].state = PIECE_MAPPED;
+		map->pieces[i] = id;
+		bytes += class_size[g->pieces[id].class];
+	}
+	if (m->address % class_size[0] || m->address < start || m->address - start >= RANGE_SIZE ||
+	    bytes > RANGE_SIZE - (m->address - start)) {
+		r = CMD_BROKEN;
+		goto unspend;
+	}
+	if (*mapping_at(g, m->address)) {
+		r = CUDA_ERROR_ALREADY_MAPPED;
+		goto unspend;
+	}
+
+	r = range_map(w, m->address, m->device, map->pieces, m->pieces_count);
+	if (r != CUDA_SUCCESS)
+		goto unspend;
+	map->address = m->address;
+	map->bytes = bytes;
+	map->device = m->device;
+	map->count = m->pieces_count;
+
+	struct mapping **link = mapping_at(g, m->address);
+
+	map->next = *link;
+	*link = map;
+	return CUDA_SUCCESS;
+
+unspend:
+	for (uint32_t i = 0; i < m->pieces_count; i++)
+		g->pieces[map->pieces[i]].state = PIECE_UNSPENT;
+	free(map);
+	return r;
+}
+
+/* All work that was issued before the free has completed. */
+static void mapping_left(struct worker *w, struct join *join)
+{
+	struct grant *g = w->grant;
+	struct mapping *map = join->object;
+	uint64_t names[PIECES_FRAME];
+	uint8_t payload[16 + PIECES_FRAME * 8] __attribute__((aligned(8)));
+	struct writer p = writer_on(payload, sizeof(payload));
+	struct mapping **link = mapping_at(g, map->address);
+
+	range_unmap(w, map->address, map->bytes);
+	for (uint32_t i = 0; i < map->count; i++) {
+		g->pieces[map->pieces[i]].state = PIECE_UNSPENT;
+		names[i] = piece_name(g, map->pieces[i]);
+	}
+	put_u64(&p, map->address);
+	put_bytes(&p, names, map->count * 8);
+	post_notice(w, NOTICE_FREED, join->hdr.seq, join->hdr.ctx, payload, (uint32_t)p.at);
+	if (*link == map)
+		*link = map->next;
+	free(map);
+	free(join);
+	if (--g->leaving == 0)
+		asks_again(w);
+}
+
+CUresult worker_do_gleamFree(struct worker *w, struct cmd *cmd, const struct msg_gleamFree *m)
+{
+	struct grant *g = grants(w);
+	struct mapping *map = g ? *mapping_at(g, m->address) : NULL;
+	struct join *join;
+
+	if (!map || map->leaving || map->bytes != m->bytes)
+		return CUDA_ERROR_INVALID_VALUE;
+	join = calloc(1, sizeof(*join));
+	if (!join)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	map->leaving = true;
+	for (uint32_t i = 0; i < map->count; i++)
+		g->pieces[map->pieces[i]].state = PIECE_LEAVING;
+	g->leaving++;
+	join->done = mapping_left;
+	join->object = map;
+	join->hdr = *cmd->hdr;
+	/* Any stream of any context may have been given the address. */
+	streams_join(w, NULL, join);
+	return CUDA_SUCCESS;
+}
+
+CUresult worker_do_gleamMemInfo(struct worker *w, struct cmd *cmd, const struct msg_gleamMemInfo *m,
+				struct ans_gleamMemInfo *a)
+{
+	struct context *c = NULL;
+	size_t free_bytes = 0, total = 0;
+	CUresult r;
+
+	if (m->device >= w->device_count || !(w->ordinals & 1ull << m->device))
+		return CUDA_ERROR_INVALID_DEVICE;
+	/* One of the client's there, so that asking costs no context. */
+	for (uint32_t i = 0; i < SESSION_CONTEXTS && !c; i++)
+		if (w->contexts[i].open && w->contexts[i].device == m->device)
+			c = &w->contexts[i];
+	if (!c)
+		c = context_own(w, m->device);
+	r = context_use(w, c);
+	if (r == CUDA_SUCCESS)
+		r = w->drv.cuMemGetInfo_v2(&free_bytes, &total);
+	a->free = free_bytes;
+	a->total = total;
+	return r;
+}
+
+void grants_stop(struct worker *w)
+{
+	struct grant *g = w->grant;
+
+	if (!g)
+		return;
+	for (uint32_t i = 0; i < MAP_BUCKETS; i++)
+		while (g->buckets[i]) {
+			struct mapping *map = g->buckets[i];
+
+			g->buckets[i] = map->next;
+			w->drv.cuMemUnmap(map->address, map->bytes);
+			free(map);
+		}
+	for (uint32_t i = 0; i < DEVICES_MAX; i++)
+		if (g->wipers[i]) {
+			stream_bury(w, g->wipers[i], CUDA_ERROR_CONTEXT_IS_DESTROYED);
+			w->drv.cuStreamDestroy_v2(g->wipers[i]->driver);
+			stream_put(w, g->wipers[i]);
+		}
+	for (uint32_t id = 1; id < g->size; id++)
+		if (g->pieces[id].state != PIECE_NONE)
+			w->drv.cuMemRelease(g->pieces[id].driver);
+	while (g->asks) {
+		struct grant_ask *next = g->asks->next;
+
+		free(g->asks);
+		g->asks = next;
+	}
+	free(g->pieces);
+	free(g);
+	w->grant = NULL;
+}

@@ -1,0 +1,531 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Images arriving and being loaded. Executor thread; see image.h.
+ *
+ * A part is copied out of the arena when it has landed, which may be after its command. A load for which parts are missing
+ * is remembered. Its caller waits for the answer, so the executor goes on; only after gleamLoadAgain, which nobody
+ * waits for, the next commands may need the object: then the ring is left alone until the bytes are there.
+ */
+#include "broker/worker/image.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "broker/lib/fatbin.h"
+#include "broker/worker/copy.h"
+#include "broker/worker/fault.h"
+#include "broker/worker/note.h"
+#include "broker/worker/post.h"
+#include "broker/worker/stream.h"
+#include "broker/worker/verdict_make.h"
+#include "gen/worker_bodies.h"
+
+#define IMAGES_MAX 64u			/* on their way at a time: one a thread that loads */
+#define IMAGES_BYTES_MAX FATBIN_IMAGE_MAX /* of all of them together */
+#define OPTION_SIZE 16u			/* u32 option, u32 0, u64 value */
+
+struct part {
+	struct part *next;
+	struct frame_hdr hdr;
+	struct bulk_ref bulk;
+	uint64_t offset;
+};
+
+/* An image on its way. */
+struct image {
+	struct image *next;
+	uint64_t object;
+	uint64_t size;
+	uint64_t arrived; /* bytes */
+	uint8_t *bytes;	  /* size and a zero behind it */
+	struct part *parts; /* not yet landed */
+
+	/* the load that waits for them */
+	bool wanted;
+	bool again;
+	struct frame_hdr hdr;
+	struct bulk_ref answer;
+	uint32_t options_size;
+	uint8_t options[8192];
+};
+
+struct images {
+	struct image *first;
+	uint32_t count;
+	uint64_t bytes;
+};
+
+/* Behind a module or library. */
+struct loaded {
+	size_t size;
+	uint8_t verdict[];
+};
+
+void image_own_free(void *own)
+{
+	free(own);
+}
+
+static struct image **image_at(struct worker *w, uint64_t object)
+{
+	struct image **link = &w->images->first;
+
+	while (*link && (*link)->object != object)
+		link = &(*link)->next;
+	return link;
+}
+
+/* Takes it out of the list and frees it. Parts that are still on their way are given back when they come. */
+static void image_drop(struct worker *w, struct image **link)
+{
+	struct image *image = *link;
+
+	*link = image->next;
+	w->images->count--;
+	w->images->bytes -= image->size;
+	while (image->parts) {
+		struct part *part = image->parts;
+		struct cmd cmd = { .hdr = &part->hdr, .bulk = part->bulk };
+
+		image->parts = part->next;
+		copy_consumed(w, &cmd);
+		free(part);
+	}
+	free(image->bytes);
+	free(image);
+}
+
+/* ---- arriving ---- */
+
+CUresult worker_do_gleamLoadBegin(struct worker *w, struct cmd *cmd, const struct msg_gleamLoadBegin *m)
+{
+	struct image *image;
+	enum object_type type = handle_type(m->object);
+
+	if (type != OBJECT_MODULE && type != OBJECT_LIBRARY)
+		return CMD_BROKEN;
+	if (!w->images)
+		w->images = calloc(1, sizeof(*w->images));
+	if (!w->images)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (*image_at(w, m->object))
+		image_drop(w, image_at(w, m->object));
+	if (!m->total_size || w->images->count >= IMAGES_MAX || m->total_size > IMAGES_BYTES_MAX - w->images->bytes) {
+		complain("an image of %llu bytes is refused: %u are on their way, with %llu bytes",
+			 (unsigned long long)m->total_size, w->images->count, (unsigned long long)w->images->bytes);
+		return CUDA_SUCCESS; /* the load itself says OUT_OF_MEMORY */
+	}
+	image = calloc(1, sizeof(*image));
+	if (image)
+		image->bytes = malloc(m->total_size + 1);
+	if (!image || !image->bytes) {
+		free(image);
+		return CUDA_SUCCESS;
+	}
+	image->object = m->object;
+	image->size = m->total_size;
+	image->bytes[m->total_size] = 0; /* text ends somewhere */
+	image->next = w->images->first;
+	w->images->first = image;
+	w->images->count++;
+	w->images->bytes += image->size;
+	return CUDA_SUCCESS;
+}
+
+static void part_store(struct worker *w, struct image *image, const struct frame_hdr *hdr, const struct bulk_ref *bulk,
+		       uint64_t offset)
+{
+	struct cmd cmd = { .hdr = hdr, .bulk = *bulk };
+
+	memcpy(image->bytes + offset, shm_up(&w->shm) + bulk->offset, bulk->size);
+	image->arrived += bulk->size;
+	copy_consumed(w, &cmd);
+}
+
+CUresult worker_do_gleamLoadPart(struct worker *w, struct cmd *cmd, const struct msg_gleamLoadPart *m)
+{
+	struct image *image = w->images ? *image_at(w, m->object) : NULL;
+	struct part *part;
+
+	if (!image) {
+		/* Refused at its beginning. */
+		copy_consumed(w, cmd);
+		return CUDA_SUCCESS;
+	}
+	if (m->offset > image->size || m->part.size > image->size - m->offset)
+		return CMD_BROKEN;
+	cmd->bulk_taken = true;
+	if (copy_piece_landed(w, &m->part)) {
+		part_store(w, image, cmd->hdr, &m->part, m->offset);
+		return CUDA_SUCCESS;
+	}
+	part = malloc(sizeof(*part));
+	if (!part) {
+		image_drop(w, image_at(w, m->object));
+		copy_consumed(w, cmd);
+		return CUDA_SUCCESS;
+	}
+	*part = (struct part){ .next = image->parts, .hdr = *cmd->hdr, .bulk = m->part, .offset = m->offset };
+	image->parts = part;
+	return CUDA_SUCCESS;
+}
+
+/* ---- loading ---- */
+
+/* Options that are values. All others are pointers into the program, or belong to a linker. */
+static bool option_is_value(uint32_t option)
+{
+	switch (option) {
+	case CU_JIT_MAX_REGISTERS:
+	case CU_JIT_THREADS_PER_BLOCK:
+	case CU_JIT_WALL_TIME:
+	case CU_JIT_OPTIMIZATION_LEVEL:
+	case CU_JIT_TARGET_FROM_CUCONTEXT:
+	case CU_JIT_TARGET:
+	case CU_JIT_FALLBACK_STRATEGY:
+	case CU_JIT_GENERATE_DEBUG_INFO:
+	case CU_JIT_LOG_VERBOSE:
+	case CU_JIT_GENERATE_LINE_INFO:
+	case CU_JIT_CACHE_MODE:
+	case CU_JIT_NEW_SM3X_OPT:
+	case CU_JIT_FAST_COMPILE:
+	case CU_JIT_LTO:
+	case CU_JIT_FTZ:
+	case CU_JIT_PREC_DIV:
+	case CU_JIT_PREC_SQRT:
+	case CU_JIT_FMA:
+	case CU_JIT_OPTIMIZE_UNUSED_DEVICE_VARIABLES:
+	case CU_JIT_POSITION_INDEPENDENT_CODE:
+	case CU_JIT_MIN_CTA_PER_SM:
+	case CU_JIT_MAX_THREADS_PER_BLOCK:
+	case CU_JIT_OVERRIDE_DIRECTIVE_VALUES:
+	case CU_JIT_SPLIT_COMPILE:
+		return true;
+	default:
+		return false;
+	}
+}
+
+struct jit {
+	CUjit_option options[VERDICT_OPTIONS + 2];
+	void *values[VERDICT_OPTIONS + 2];
+	unsigned int count;
+	bool wants_info;
+	bool wants_error;
+	char info[VERDICT_LOG];
+	char error[VERDICT_LOG];
+};
+
+static void jit_log(struct jit *jit, CUjit_option buffer, CUjit_option size, char *text, uint64_t room)
+{
+	text[0] = '\0';
+	if (room > VERDICT_LOG - 1)
+		room = VERDICT_LOG - 1;
+	jit->options[jit->count] = buffer;
+	jit->values[jit->count++] = text;
+	jit->options[jit->count] = size;
+	jit->values[jit->count++] = (void *)(uintptr_t)room;
+}
+
+/* False: no options of ours. */
+static bool jit_read(struct jit *jit, const uint8_t *bytes, uint32_t size)
+{
+	struct reader r = reader_on(bytes, size);
+
+	jit->count = 0;
+	jit->info[0] = jit->error[0] = '\0';
+	if (size % OPTION_SIZE || size / OPTION_SIZE > VERDICT_OPTIONS - 2)
+		return false;
+	for (uint32_t i = 0; i < size / OPTION_SIZE; i++) {
+		uint32_t option = get_u32(&r);
+		uint32_t zero = get_u32(&r);
+		uint64_t value = get_u64(&r);
+
+		if (r.fault || zero)
+			return false;
+		if (option == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES) {
+			if (!jit->wants_info)
+				jit_log(jit, CU_JIT_INFO_LOG_BUFFER, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, jit->info, value);
+			jit->wants_info = true;
+		} else if (option == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) {
+			if (!jit->wants_error)
+				jit_log(jit, CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, jit->error, value);
+			jit->wants_error = true;
+		} else if (option_is_value(option)) {
+			jit->options[jit->count] = (CUjit_option)option;
+			jit->values[jit->count++] = (void *)(uintptr_t)value;
+		} else {
+			return false;
+		}
+	}
+	return true;
+}
+
+/* The driver is given a bare pointer: what it will walk must lie in the bytes that came. */
+static CUresult image_check(const struct image *image)
+{
+	struct fatbin_image found;
+	struct fatbin_iter iter;
+	struct fatbin_entry entry;
+	int got;
+
+	if (fatbin_parse(image->bytes, image->size, &found)) {
+		/* Text without its end: it has ours. */
+		if (memchr(image->bytes, 0, image->size))
+			return CUDA_ERROR_INVALID_IMAGE;
+		return fatbin_parse(image->bytes, image->size + 1, &found) ? CUDA_ERROR_INVALID_IMAGE : CUDA_SUCCESS;
+	}
+	if (found.data_form != FATBIN_FORM_CONTAINER)
+		return CUDA_SUCCESS;
+	fatbin_iter_init(&iter, found.data, found.size);
+	do
+		got = fatbin_iter_next(&iter, &entry);
+	while (got == 1);
+	return got ? CUDA_ERROR_INVALID_IMAGE : CUDA_SUCCESS;
+}
+
+static CUresult image_load(struct worker *w, struct image *image, struct jit *jit)
+{
+	enum object_type type = handle_type(image->object);
+	void *driver = NULL;
+	CUresult r;
+
+	if (image->parts || image->arrived != image->size)
+		return CUDA_ERROR_INVALID_IMAGE; /* a client that left bytes out */
+	r = image_check(image);
+	if (r != CUDA_SUCCESS)
+		return r;
+	if (!jit_read(jit, image->options, image->options_size))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (type == OBJECT_MODULE) {
+		CUmodule module;
+
+		r = w->drv.cuModuleLoadDataEx(&module, image->bytes, jit->count, jit->options, jit->values);
+		driver = module;
+	} else {
+		CUlibrary library;
+
+		r = w->drv.cuLibraryLoadData(&library, image->bytes, jit->options, jit->values, jit->count, NULL, NULL, 0);
+		driver = library;
+	}
+	jit->info[VERDICT_LOG - 1] = jit->error[VERDICT_LOG - 1] = '\0';
+	if (r != CUDA_SUCCESS)
+		return r;
+	if (object_add(w, type, image->object, driver))
+		return CUDA_SUCCESS;
+	if (type == OBJECT_MODULE)
+		w->drv.cuModuleUnload(driver);
+	else
+		w->drv.cuLibraryUnload(driver);
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* What fits of a verdict into the cells: all, or its header with VERDICT_LARGER. */
+static void verdict_answer(struct worker *w, const struct frame_hdr *hdr, const struct bulk_ref *cells, const uint8_t *blob,
+			   size_t size)
+{
+	struct bulk_ref filled = { .offset = cells->offset, .cookie = cells->cookie };
+	uint8_t payload[4];
+	uint8_t *to = shm_down(&w->shm) + cells->offset;
+
+	if (size <= cells->size) {
+		memcpy(to, blob, size);
+		filled.size = (uint32_t)size;
+	} else if (cells->size >= VERDICT_HEADER_SIZE) {
+		struct reader r = reader_on(blob, size);
+		struct writer out = writer_on(to, VERDICT_HEADER_SIZE);
+		struct verdict v;
+
+		verdict_get(&r, &v);
+		v.flags |= VERDICT_LARGER;
+		verdict_put(&out, &v);
+		filled.size = VERDICT_HEADER_SIZE;
+	}
+	post_reply(w, hdr, filled.size ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE, payload, sizeof(payload), &filled);
+}
+
+/* Loads and answers. Takes the image out of the list. */
+static void image_finish(struct worker *w, struct image **link)
+{
+	struct image *image = *link;
+	enum object_type type = handle_type(image->object);
+	struct jit *jit = calloc(1, sizeof(*jit));
+	struct context *c = image->hdr.ctx < SESSION_CONTEXTS ? &w->contexts[image->hdr.ctx] : NULL;
+	struct verdict_jit told = { .count = 0 };
+	uint8_t *blob = NULL;
+	size_t size = 0;
+	CUresult r;
+
+	/* A failure from before comes first, and then this load has not happened. */
+	r = image->again ? CUDA_SUCCESS : fault_take(w, image->hdr.ctx);
+	if (r == CUDA_SUCCESS && c)
+		r = context_use(w, c);
+	else if (r == CUDA_SUCCESS && type == OBJECT_MODULE)
+		r = CUDA_ERROR_INVALID_CONTEXT;
+	if (r == CUDA_SUCCESS && !jit)
+		r = CUDA_ERROR_OUT_OF_MEMORY;
+	if (r != CUDA_SUCCESS) {
+		if (image->again)
+			fault_latch(w, image->hdr.ctx, r, image->hdr.op, image->hdr.seq);
+		else
+			post_reply(w, &image->hdr, r, NULL, 0, NULL);
+		goto drop;
+	}
+
+	/* object_add() asks whose command this is. */
+	struct cmd cmd = { .hdr = &image->hdr };
+	struct cmd *before = w->cmd;
+
+	w->cmd = &cmd;
+	r = image_load(w, image, jit);
+	w->cmd = before;
+	if (image->again) {
+		if (r != CUDA_SUCCESS)
+			fault_latch(w, image->hdr.ctx, r, image->hdr.op, image->hdr.seq);
+		goto drop;
+	}
+	for (unsigned int i = 0; i < jit->count; i++)
+		if (jit->options[i] == CU_JIT_WALL_TIME || jit->options[i] == CU_JIT_THREADS_PER_BLOCK) {
+			told.options[told.count] = (uint32_t)jit->options[i];
+			told.values[told.count++] = (uint32_t)(uintptr_t)jit->values[i];
+		}
+	told.info = jit->info;
+	told.error = jit->error;
+	blob = verdict_make(w, r, r == CUDA_SUCCESS ? image->object : 0, c ? c->device : 0, &told, &size);
+	if (!blob) {
+		post_reply(w, &image->hdr, CUDA_ERROR_OUT_OF_MEMORY, NULL, 0, NULL);
+		goto drop;
+	}
+	if (r == CUDA_SUCCESS && size > image->answer.size) {
+		/* It will be asked for again. */
+		struct object *o = object_find(w->tables, type, image->object);
+		struct loaded *kept = malloc(sizeof(*kept) + size);
+
+		if (kept) {
+			kept->size = size;
+			memcpy(kept->verdict, blob, size);
+			o->own = kept;
+		}
+	}
+	verdict_answer(w, &image->hdr, &image->answer, blob, size);
+drop:
+	free(blob);
+	free(jit);
+	if (image->again)
+		w->stalled = false;
+	image_drop(w, link);
+}
+
+/* The load of @object is wanted: now, or when its parts are here. */
+static CUresult load_want(struct worker *w, struct cmd *cmd, uint64_t object, const void *options, uint32_t options_size,
+			  const struct bulk_ref *answer)
+{
+	struct image *image = w->images ? *image_at(w, object) : NULL;
+
+	if (!image)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (image->wanted || options_size > sizeof(image->options))
+		return CMD_BROKEN;
+	image->wanted = true;
+	image->again = !answer;
+	image->hdr = *cmd->hdr;
+	if (answer)
+		image->answer = *answer;
+	image->options_size = options_size;
+	if (options_size)
+		memcpy(image->options, options, options_size);
+	if (!image->parts)
+		image_finish(w, image_at(w, object));
+	else if (image->again)
+		w->stalled = true;
+	return CMD_LATER;
+}
+
+CUresult worker_do_gleamLoadImage(struct worker *w, struct cmd *cmd, const struct msg_gleamLoadImage *m)
+{
+	return load_want(w, cmd, m->object, m->options, m->options_size, &m->answer);
+}
+
+CUresult worker_do_gleamLoadAgain(struct worker *w, struct cmd *cmd, const struct msg_gleamLoadAgain *m)
+{
+	return load_want(w, cmd, m->object, m->options, m->options_size, NULL);
+}
+
+CUresult worker_do_gleamVerdict(struct worker *w, struct cmd *cmd, const struct msg_gleamVerdict *m)
+{
+	struct object *o = object_find(w->tables, handle_type(m->object), m->object);
+	struct loaded *kept;
+
+	if (!o || (handle_type(m->object) != OBJECT_MODULE && handle_type(m->object) != OBJECT_LIBRARY))
+		return CUDA_ERROR_INVALID_HANDLE;
+	kept = o->own;
+	if (!kept)
+		return CUDA_ERROR_OUT_OF_MEMORY; /* it could not be kept, or was told whole */
+	verdict_answer(w, cmd->hdr, &m->answer, kept->verdict, kept->size);
+	if (kept->size <= m->answer.size) {
+		o->own = NULL;
+		free(kept);
+	}
+	return CMD_LATER;
+}
+
+CUresult worker_do_gleamFunctionInfo(struct worker *w, struct cmd *cmd, const struct msg_gleamFunctionInfo *m)
+{
+	struct object *o = object_find(w->tables, handle_type(m->object), m->object);
+	uint32_t device = cmd->hdr->ctx < SESSION_CONTEXTS && w->contexts[cmd->hdr->ctx].open ?
+				  w->contexts[cmd->hdr->ctx].device : 0;
+	struct writer out = writer_on(shm_down(&w->shm) + m->answer.offset, m->answer.size);
+	struct bulk_ref filled = m->answer;
+	uint8_t payload[4];
+	CUresult r;
+
+	if (!o || (handle_type(m->object) != OBJECT_MODULE && handle_type(m->object) != OBJECT_LIBRARY))
+		return CUDA_ERROR_INVALID_HANDLE;
+	r = verdict_function_make(w, m->object, o->driver, m->name, device, &out);
+	if (r != CUDA_SUCCESS)
+		return r;
+	if (out.fault)
+		return CUDA_ERROR_INVALID_VALUE;
+	filled.size = (uint32_t)out.at;
+	post_reply(w, cmd->hdr, CUDA_SUCCESS, payload, sizeof(payload), &filled);
+	return CMD_LATER;
+}
+
+bool images_look(struct worker *w)
+{
+	bool any = false;
+
+	if (!w->images)
+		return false;
+	for (struct image **link = &w->images->first; *link;) {
+		struct image *image = *link;
+
+		for (struct part **at = &image->parts; *at;) {
+			struct part *part = *at;
+
+			if (!copy_piece_landed(w, &part->bulk)) {
+				at = &part->next;
+				continue;
+			}
+			part_store(w, image, &part->hdr, &part->bulk, part->offset);
+			*at = part->next;
+			free(part);
+			any = true;
+		}
+		if (image->wanted && !image->parts) {
+			image_finish(w, link);
+			any = true;
+			continue;
+		}
+		link = &image->next;
+	}
+	return any;
+}
+
+void images_stop(struct worker *w)
+{
+	while (w->images && w->images->first)
+		image_drop(w, &w->images->first);
+	free(w->images);
+	w->images = NULL;
+}

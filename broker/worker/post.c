@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Frames to the node. Executor and completion thread; see post.h.
+ */
+#include "broker/worker/post.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "broker/worker/fault.h"
+#include "broker/worker/note.h"
+
+#define ROOM_WAIT_NS 100000000 /* the node reads always; this only bounds how late its end is noticed */
+
+static void post(struct worker *w, const struct frame_hdr *hdr, const struct bulk_ref *bulk, const void *payload,
+		 uint32_t size)
+{
+	struct frame_hdr h = *hdr;
+	uint8_t *room;
+	int err;
+
+	h.size = (uint32_t)sizeof(h) + (bulk ? (uint32_t)sizeof(*bulk) : 0) + size;
+	if (bulk)
+		h.flags |= FRAME_BULK_DOWN;
+	pthread_mutex_lock(&w->post_lock);
+	for (;;) {
+		uint64_t tail = ring_tail(&w->n2c);
+
+		err = ring_reserve(&w->n2c, h.size, &room);
+		if (err != -EAGAIN || __atomic_load_n(&w->stop, __ATOMIC_RELAXED))
+			break;
+		ring_room_wait(w->n2c.ctl, tail, ROOM_WAIT_NS);
+	}
+	if (err) {
+		pthread_mutex_unlock(&w->post_lock);
+		if (err != -EAGAIN)
+			complain("ring to the node: %s (frame of %u bytes, op 0x%x)", strerror(-err), h.size, h.op);
+		return;
+	}
+	memcpy(room, &h, sizeof(h));
+	room += sizeof(h);
+	if (bulk) {
+		memcpy(room, bulk, sizeof(*bulk));
+		room += sizeof(*bulk);
+	}
+	if (size)
+		memcpy(room, payload, size);
+	ring_commit(&w->n2c, h.size);
+
+	bool sleeps = ring_publish(&w->n2c);
+
+	pthread_mutex_unlock(&w->post_lock);
+	if (sleeps)
+		ring_wake_fd(w->doorbell);
+}
+
+/* Commands whose answers say nothing about the program's own calls: the library asks them on its own account. */
+static bool carries_faults(uint16_t op)
+{
+	return op != OP_gleamAttach && op != OP_gleamGrant && op != OP_gleamMemInfo;
+}
+
+void post_reply(struct worker *w, const struct frame_hdr *cmd, CUresult result, uint8_t *payload, uint32_t size,
+		const struct bulk_ref *bulk)
+{
+	struct frame_hdr hdr = {
+		.op = cmd->op, .kind = FRAME_REPLY, .slot = cmd->slot, .ctx = cmd->ctx, .thread = cmd->thread, .seq = cmd->seq,
+	};
+	uint8_t alone[4];
+
+	if (carries_faults(cmd->op)) {
+		CUresult latched = fault_take(w, cmd->ctx);
+
+		/* The first failure comes first, as from a driver that would have failed then. */
+		if (latched)
+			result = latched;
+	}
+	if (result != CUDA_SUCCESS || size < sizeof(alone)) {
+		payload = alone;
+		size = sizeof(alone);
+	}
+	if (result != CUDA_SUCCESS)
+		bulk = NULL;
+	if (size + (bulk ? sizeof(*bulk) : 0) > REPLY_PAYLOAD_MAX) {
+		complain("answer of op 0x%x has %u bytes, more than a slot", cmd->op, size);
+		payload = alone;
+		size = sizeof(alone);
+		result = CUDA_ERROR_UNKNOWN;
+		bulk = NULL;
+	}
+
+	uint32_t code = (uint32_t)result;
+
+	memcpy(payload, &code, sizeof(code));
+	post(w, &hdr, bulk, payload, size);
+}
+
+void post_notice(struct worker *w, enum notice notice, uint64_t seq, uint32_t ctx, const void *payload, uint32_t size)
+{
+	struct frame_hdr hdr = { .op = (uint16_t)notice, .kind = FRAME_NOTICE, .ctx = (uint16_t)ctx, .seq = seq };
+
+	post(w, &hdr, NULL, payload, size);
+}
+
+void post_landed(struct worker *w, const struct frame_hdr *cmd, CUresult result, const struct bulk_ref *bulk)
+{
+	struct frame_hdr hdr = {
+		.op = NOTICE_LANDED, .kind = FRAME_NOTICE, .ctx = cmd->ctx, .thread = cmd->thread, .seq = cmd->seq,
+	};
+	uint32_t code = (uint32_t)result;
+	struct bulk_ref ref = *bulk;
+
+	/* The client waits for its cells in any case; a copy that failed has brought nothing. */
+	if (result != CUDA_SUCCESS)
+		ref.size = 0;
+	post(w, &hdr, &ref, &code, sizeof(code));
+}

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The worker's state, for the files of this folder. Two threads: the executor plays the commands and owns everything
+ * that is not said to be shared; the completion thread sees what the GPU has finished and tells the node.
+ */
+#ifndef GLEAM_WORKER_STATE_H
+#define GLEAM_WORKER_STATE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "broker/lib/ring.h"
+#include "broker/lib/shm.h"
+#include "broker/proto/progress.h"
+#include "broker/proto/snapshot.h"
+#include "broker/worker/object.h"
+#include "broker/worker/worker.h"
+
+/* ---- limits ---- */
+
+/* Real commands in flight on a stream: the driver blocks at about 1,020 in a channel, and two streams may share one. */
+#define CREDIT 480u
+#define CREDIT_LEAST 16u	  /* with thousands of streams each still goes on */
+#define CREDIT_CHANNELS 32u	  /* CUDA_DEVICE_MAX_CONNECTIONS */
+#define PROGRESS_EVERY 64u	  /* commands between progress writes: 1.7 us each, so under 1% of what launches cost */
+#define MARKS 1024u		  /* progress writes in flight on a stream; more than CREDIT, so never the limit */
+#define PARKED_BYTES_MAX (64u << 20) /* frames held back per session; then the ring is left alone */
+#define GRANT_BYTES_MAX (1ull << 44) /* 16 TiB: more than any node has; a setting lowers it */
+#define DEVICES_MAX SNAPSHOT_DEVICES
+#define RANGE_DEVICE 0x200000000000ull /* device d: + d TiB */
+#define RANGE_HOST 0x300000000000ull
+#define RANGE_SIZE (1ull << 40)
+
+/* How the program ends; the node turns it into enum session_end. */
+enum worker_exit {
+	EXIT_DONE = 0,
+	EXIT_START = 2,	   /* could not start; the reason went to the status descriptor */
+	EXIT_PROTOCOL = 3, /* the client broke the protocol */
+	EXIT_ORPHAN = 4,   /* the node is gone */
+};
+
+/* ---- waits: what the completion thread does when a stream has come to a command ---- */
+
+enum wait_kind {
+	WAIT_REPLY,	/* a reply; bytes from staging if there are any */
+	WAIT_LANDED,	/* NOTICE_LANDED */
+	WAIT_CONSUMED,	/* an up piece is used up */
+	WAIT_STAGING,	/* a staging block is free again */
+	WAIT_HOST_CALL, /* NOTICE_HOST_CALL */
+	WAIT_JOIN,	/* one of several streams that something waits for */
+};
+
+struct staging_block;
+
+/* Something that waits for several streams: runs on the executor when the last has come. */
+struct join {
+	uint32_t left;	 /* guarded by lock */
+	CUresult result; /* guarded by lock: the first failure */
+	void (*done)(struct worker *w, struct join *join); /* owns @join */
+	struct join *next; /* guarded by lock: in worker.joined */
+	/* the caller's */
+	struct frame_hdr hdr;
+	uint64_t a, b;
+	void *object;
+};
+
+struct wait {
+	struct wait *next;
+	struct wait *prev;
+	uint64_t seq; /* of the command that it waits for */
+	enum wait_kind kind;
+	struct frame_hdr hdr; /* REPLY, LANDED, HOST_CALL: of the command */
+	struct staging_block *staging; /* REPLY, LANDED, STAGING: freed afterwards */
+	uint32_t size;	      /* REPLY: bytes in staging */
+	struct bulk_ref bulk; /* REPLY (size != 0), LANDED: cells; CONSUMED: piece */
+	uint64_t id;	      /* HOST_CALL */
+	struct join *join;
+};
+
+/* ---- streams ---- */
+
+/* A frame that could not go to the driver yet. */
+struct parked {
+	struct parked *next;
+	struct stream *stream;
+	struct parked *next_on_event; /* in event.parked, in command order */
+	struct event *event;
+	bool wants_write; /* a progress write must follow it */
+	bool event_checked;
+	uint32_t size;
+	uint8_t frame[] __attribute__((aligned(8)));
+};
+
+/* A progress write: when @value can be read in the word, @count commands of the stream have completed. */
+struct mark {
+	uint32_t value;
+	uint64_t count;
+};
+
+struct stream {
+	struct stream *next; /* in worker.streams: all that exist, dead ones with work included */
+	uint32_t refs;	     /* the table's, events', and one while work is outstanding */
+	uint64_t handle;     /* 0: a context's legacy stream */
+	struct context *context; /* NULL once it is closed */
+	CUstream driver;     /* NULL: legacy */
+	uint32_t word;	     /* progress word of the session */
+	uint32_t *done;	     /* the word that the GPU writes; the stream's alone until its last write was seen */
+	CUdeviceptr done_at;
+	bool blocking; /* synchronises with the legacy stream */
+	bool own;      /* the worker's: it counts its commands by itself, and nobody is told */
+	uint64_t arrived; /* newest command that was seen */
+	uint64_t issued;  /* newest one given to the driver */
+	uint64_t count_issued; /* driver commands */
+	uint64_t count_done;
+	struct mark *marks; /* MARKS */
+	uint32_t marks_head;
+	uint32_t marks_tail;
+	uint32_t since_write; /* commands since the last progress write */
+	bool unwritten; /* linked in worker.unwritten */
+	struct stream *next_unwritten;
+	struct parked *parked_head;
+	struct parked *parked_tail;
+	struct stream *next_parked; /* in worker.parked_streams */
+	bool in_parked;
+
+	/* guarded by lock */
+	uint64_t written; /* sequence number of the newest progress write */
+	struct wait *waits_head; /* by seq */
+	struct wait *waits_tail;
+	struct stream *next_watched;
+	bool watched; /* the completion thread looks at it */
+	bool dead;    /* destroyed: no driver call with it, no notices */
+	uint32_t told; /* progress value that the client was told last */
+	CUresult failed; /* its context is lost: waits end at once */
+};
+
+struct event {
+	CUevent driver;
+	struct stream *stream; /* that recorded it last; counted */
+	uint64_t seq;	       /* of that record */
+	struct parked *parked; /* frames in queues that name it */
+	uint32_t refs;	       /* the table's and the parked frames' */
+	bool timing;
+};
+
+/* ---- contexts ---- */
+
+struct context {
+	uint32_t index;
+	bool open;
+	bool primary;
+	bool home; /* shares the context that the worker keeps for itself */
+	uint32_t device;
+	CUcontext driver;
+	struct stream *legacy;
+	uint32_t parked_blocking; /* blocking streams with parked frames */
+
+	/* guarded by lock */
+	CUresult latched;
+	uint16_t latched_op;
+	uint64_t latched_seq;
+	bool faulted; /* found by the completion thread: the driver's context is lost */
+};
+
+/* ---- device memory ---- */
+
+struct grant;
+struct images;
+struct staging;
+
+/* ---- the worker ---- */
+
+struct worker_settings {
+	bool warm;
+	bool wipe;		/* memory is cleared before a client gets it */
+	bool confine;
+	bool verbose;
+	uint64_t grant_max;	/* bytes */
+	uint32_t staging_small; /* blocks */
+	uint32_t staging_large;
+};
+
+struct worker {
+	/* set at the start, then only read */
+	struct worker_settings settings;
+	struct drv drv;
+	void *driver_dl;
+	struct shm shm;
+	struct session_header *header;
+	int doorbell;
+	uint32_t device_count;
+	CUdevice devices[DEVICES_MAX];
+	CUcontext home; /* device 0's primary context, kept for the worker's own memory */
+	struct snapshot *snapshot;
+	bool arenas_mapped; /* the GPU reads and writes the session memory itself */
+	CUdeviceptr landed_at; /* device address of the landed words */
+
+	/* executor */
+	struct ring c2n;
+	uint64_t seq; /* newest command */
+	uint64_t ordinals; /* devices that the client sees; set by gleamAttach */
+	CUcontext current;
+	bool current_known;
+	struct object_table tables[OBJECT_TYPES];
+	struct stream *streams;
+	uint32_t stream_count;
+	struct stream *unwritten;
+	struct stream *parked_streams;
+	struct parked *deaths_head; /* deaths of objects that parked commands may use */
+	struct parked *deaths_tail;
+	uint64_t parked_bytes;
+	uint32_t parked_count;
+	struct cmd *cmd; /* that a handler runs for */
+	struct grant *grant;
+	struct images *images;
+	struct host_calls *host_calls;
+	struct unwanted *unwanted; /* up pieces that are given back when they land */
+	struct host_range *host_ranges;
+	bool stalled; /* an image is still on its way that the next commands need */
+	uint8_t *frame; /* FRAME_SIZE_MAX: the frame at hand, private */
+	uint8_t *answer; /* FRAME_SIZE_MAX */
+	int exit_code;
+
+	/* shared */
+	pthread_mutex_t lock;
+	struct context contexts[SESSION_CONTEXTS];
+	struct context own[DEVICES_MAX]; /* the worker's own on each device, where it has needed one */
+	struct stream *watched; /* guarded by lock */
+	struct join *joined; /* guarded by lock: for the executor */
+	struct wait *wait_pool; /* guarded by lock */
+	struct staging *staging; /* has its own lock */
+	uint64_t up_tail; /* guarded by lock */
+	uint64_t up_seen;
+	uint64_t up_consumed[SESSION_GRANULES / 64];
+	uint32_t joined_count; /* atomic */
+	uint32_t wake; /* atomic; changes when the executor has something to look at */
+	uint32_t watch_bell; /* atomic futex: the completion thread sleeps here */
+	uint32_t watch_sleeps;
+	uint32_t replies_waiting; /* atomic: somebody waits for a reply; the completion thread spins longer */
+	uint32_t landing; /* atomic: streams are parked until a piece lands */
+	uint32_t stop; /* atomic */
+
+	pthread_mutex_t post_lock;
+	struct ring n2c; /* guarded by post_lock */
+	pthread_t completion;
+	bool completion_runs;
+};
+
+#endif

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Flushes, synchronisation and host functions. Executor thread; see sync.h.
+ */
+#include "broker/worker/sync.h"
+
+#include <stdlib.h>
+
+#include "broker/worker/completion.h"
+#include "broker/worker/note.h"
+#include "broker/worker/pinned.h"
+#include "broker/worker/post.h"
+#include "broker/worker/stream.h"
+#include "gen/worker_bodies.h"
+
+/* A stream that stands still until the client's function has returned. */
+struct host_call {
+	struct host_call *next;
+	uint64_t id;
+	struct context *context;
+	uint32_t *word; /* the stream waits for 1 */
+	bool done;	/* the word is 1; it comes back when the stream has passed */
+};
+
+struct host_calls {
+	struct host_call *first;
+};
+
+/* ---- flush and synchronise ---- */
+
+CUresult worker_do_gleamFlush(struct worker *w, struct cmd *cmd, const struct msg_gleamFlush *m)
+{
+	cmd->commands = 0;
+	if (stream_is_idle(cmd->own))
+		stream_settle(w, cmd->own, cmd->hdr->seq);
+	else
+		cmd->write_now = true;
+	return CUDA_SUCCESS;
+}
+
+CUresult worker_do_gleamStreamSync(struct worker *w, struct cmd *cmd, const struct msg_gleamStreamSync *m)
+{
+	struct stream *s = cmd->own;
+	struct wait *wait;
+
+	cmd->commands = 0;
+	if (stream_is_idle(s)) {
+		stream_settle(w, s, cmd->hdr->seq);
+		return CUDA_SUCCESS;
+	}
+	wait = wait_new(w, WAIT_REPLY, cmd->hdr);
+	if (!wait)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	cmd->write_now = true;
+	stream_wait(w, s, wait);
+	return CMD_LATER;
+}
+
+static void context_synced(struct worker *w, struct join *join)
+{
+	__atomic_fetch_sub(&w->replies_waiting, 1, __ATOMIC_RELAXED);
+	post_reply(w, &join->hdr, join->result, NULL, 0, NULL);
+	free(join);
+}
+
+CUresult worker_do_gleamContextSync(struct worker *w, struct cmd *cmd, const struct msg_gleamContextSync *m)
+{
+	struct join *join;
+
+	if (m->index >= SESSION_CONTEXTS)
+		return CMD_BROKEN;
+	if (!w->contexts[m->index].open)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	join = calloc(1, sizeof(*join));
+	if (!join)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	join->done = context_synced;
+	join->hdr = *cmd->hdr;
+	__atomic_fetch_add(&w->replies_waiting, 1, __ATOMIC_RELAXED);
+	streams_join(w, &w->contexts[m->index], join);
+	return CMD_LATER;
+}
+
+/* ---- host functions ---- */
+
+static void host_call_free(struct worker *w, struct host_call *call)
+{
+	struct host_call **link = &w->host_calls->first;
+
+	while (*link && *link != call)
+		link = &(*link)->next;
+	if (*link)
+		*link = call->next;
+	word_give(w, call->word);
+	free(call);
+}
+
+/* The stream has gone on behind the function. */
+static void host_call_passed(struct worker *w, struct join *join)
+{
+	host_call_free(w, join->object);
+	free(join);
+}
+
+CUresult worker_do_gleamHostFunc(struct worker *w, struct cmd *cmd, const struct msg_gleamHostFunc *m)
+{
+	struct stream *s = cmd->own;
+	struct host_call *call;
+	struct wait *wait;
+	struct join *join;
+	CUdeviceptr at;
+	CUresult r;
+
+	if (!w->host_calls)
+		w->host_calls = calloc(1, sizeof(*w->host_calls));
+	call = calloc(1, sizeof(*call));
+	join = calloc(1, sizeof(*join));
+	wait = wait_new(w, WAIT_HOST_CALL, cmd->hdr);
+	if (!w->host_calls || !call || !join || !wait) {
+		r = CUDA_ERROR_OUT_OF_MEMORY;
+		goto free_all;
+	}
+	call->word = word_take(w, 0, &at);
+	if (!call->word) {
+		r = CMD_PARK;
+		goto free_all;
+	}
+	call->id = m->id;
+	call->context = s->context;
+
+	/* All before the function, but not the function itself: whoever asks for its end must not see it yet. */
+	wait->seq = cmd->hdr->seq - 1;
+	wait->id = m->id;
+	if (stream_is_idle(s))
+		stream_settle(w, s, wait->seq);
+	else
+		stream_write(w, s, wait->seq);
+	call->next = w->host_calls->first;
+	w->host_calls->first = call;
+	r = w->drv.cuStreamWaitValue32_v2(s->driver, at, 1, CU_STREAM_WAIT_VALUE_EQ);
+	if (r != CUDA_SUCCESS) {
+		host_call_free(w, call);
+		free(join);
+		wait_drop(w, wait);
+		return r;
+	}
+	stream_wait(w, s, wait);
+
+	/* The word is used again when the stream is past it. */
+	join->done = host_call_passed;
+	join->object = call;
+	join->left = 1;
+	wait = wait_new(w, WAIT_JOIN, cmd->hdr);
+	if (wait) {
+		wait->join = join;
+		stream_wait(w, s, wait);
+	} else {
+		free(join); /* one word fewer, until the session ends */
+	}
+	cmd->write_now = true;
+	return CUDA_SUCCESS;
+
+free_all:
+	free(call);
+	free(join);
+	if (wait)
+		wait_drop(w, wait);
+	return r;
+}
+
+static void host_call_done(struct host_call *call)
+{
+	call->done = true;
+	/* The client's writes came before its message; the GPU goes on behind this. */
+	__atomic_store_n(call->word, 1, __ATOMIC_RELEASE);
+}
+
+CUresult worker_do_gleamHostDone(struct worker *w, struct cmd *cmd, const struct msg_gleamHostDone *m)
+{
+	for (struct host_call *call = w->host_calls ? w->host_calls->first : NULL; call; call = call->next)
+		if (call->id == m->id && !call->done) {
+			host_call_done(call);
+			return CUDA_SUCCESS;
+		}
+	note(w, "a host function (%llu) has ended that is not waited for", (unsigned long long)m->id);
+	return CUDA_SUCCESS;
+}
+
+void host_calls_release(struct worker *w, struct context *c)
+{
+	for (struct host_call *call = w->host_calls ? w->host_calls->first : NULL; call; call = call->next)
+		if ((!c || call->context == c) && !call->done)
+			host_call_done(call);
+}

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Flushes, synchronisation and host functions. Executor thread.
+ */
+#ifndef GLEAM_WORKER_SYNC_H
+#define GLEAM_WORKER_SYNC_H
+
+#include "broker/worker/state.h"
+
+/* Host functions of a context that is closed (NULL: of all) will not be called any more: their streams go on. */
+void host_calls_release(struct worker *w, struct context *c);
+
+#endif
