@@ -20,8 +20,8 @@ static const char usage_text[] =
 	"usage: gleam-chaos --listen [ADDRESS:]PORT --target ADDRESS:PORT [options]\n"
 	"       gleam-chaos ctl SOCKET COMMAND\n"
 	"Prints `listening PORT` when it does (port 0: any), and works until SIGTERM.\n"
-	"settings, also for ctl (behind each -up or -down: one direction only, as in --delay-up):\n" CHAOS_CONF_USAGE
-	"options:\n"
+	"settings, also for ctl (behind each -up or -down: one direction only, as in "
+	"--delay-up):\n" CHAOS_CONF_USAGE "options:\n"
 	"  --times N         flip-at, cut-at, stall-at are for the first N connections alone\n"
 	"  --at MS:COMMAND   a command at a time after the start; `--at 0:refuse` from the start\n"
 	"  --control SOCKET  takes commands\n"
@@ -118,7 +118,8 @@ static int ctl_main(int argc, char **argv)
 	if (argc < 4)
 		return usage("ctl needs a socket and a command", "");
 	for (int i = 3; i < argc; i++) {
-		length += snprintf(request + length, sizeof(request) - length, "%s%s", length ? " " : "", argv[i]);
+		length += snprintf(request + length, sizeof(request) - length, "%s%s", length ? " " : "",
+				   argv[i]);
 		if (length >= sizeof(request))
 			return usage("a command this long is none", "");
 	}

@@ -101,9 +101,9 @@ static const struct {
 	const char *name;
 	int (*set)(struct pipe_conf *conf, const char *value);
 } settings[] = {
-	{ "delay", set_delay },	    { "rate", set_rate },	{ "piece", set_piece },
-	{ "gap", set_gap },	    { "flip", set_flip },	{ "flip-at", set_flip_at },
-	{ "cut-at", set_cut_at },   { "stall-at", set_stall_at },
+	{ "delay", set_delay },	  { "rate", set_rate },		{ "piece", set_piece },
+	{ "gap", set_gap },	  { "flip", set_flip },		{ "flip-at", set_flip_at },
+	{ "cut-at", set_cut_at }, { "stall-at", set_stall_at },
 };
 
 int chaos_conf_set(struct pipe_conf conf[CHAOS_LANES], const char *name, const char *value)

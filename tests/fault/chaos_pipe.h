@@ -20,10 +20,10 @@
 
 struct pipe_conf {
 	uint64_t delay_ns;
-	uint64_t rate_bps;	/* 0: no limit */
-	uint64_t piece;		/* bytes passed on at once at most; 0: no limit */
-	uint64_t gap_ns;	/* between two pieces */
-	double flip;		/* share of bytes of which a bit is turned */
+	uint64_t rate_bps; /* 0: no limit */
+	uint64_t piece;	   /* bytes passed on at once at most; 0: no limit */
+	uint64_t gap_ns;   /* between two pieces */
+	double flip;	   /* share of bytes of which a bit is turned */
 	/* positions in the stream, from and to; drawn for each connection where they differ */
 	uint64_t flip_at[2];
 	uint64_t cut_at[2];
@@ -33,12 +33,12 @@ struct pipe_conf {
 struct pipe {
 	struct pipe_conf conf;
 	struct random random;
-	uint64_t in_total, out_total;	/* bytes since the connection began */
+	uint64_t in_total, out_total; /* bytes since the connection began */
 	uint64_t flip_at, cut_at, stall_at;
-	uint64_t free_ns;	/* when the next piece may be passed on */
+	uint64_t free_ns; /* when the next piece may be passed on */
 	uint64_t flipped;
 	struct {
-		uint64_t end;	/* position behind the portion's last byte */
+		uint64_t end; /* position behind the portion's last byte */
 		uint64_t due_ns;
 	} mark[PIPE_MARKS];
 	unsigned int mark_first, mark_count;

@@ -8,11 +8,8 @@
 
 #include "tests/fault/chaos_conf.h"
 
-#include <netdb.h>
 #include <sys/socket.h>
 
-/* Connections at once; more wait in the listen queue. */
-#define PROXY_CONN_MAX 256
 #define PROXY_EVENT_MAX 64
 
 struct proxy_event {
@@ -25,8 +22,8 @@ struct proxy_conf {
 	socklen_t listen_size, target_size;
 	struct pipe_conf lane[CHAOS_LANES];
 	uint64_t seed;
-	uint64_t times;			/* the positions (cut-at, ...) hold for so many connections */
-	const char *control_path;	/* NULL: none */
+	uint64_t times;		  /* the positions (cut-at, ...) hold for so many connections */
+	const char *control_path; /* NULL: none */
 	struct proxy_event event[PROXY_EVENT_MAX];
 	unsigned int event_count;
 };

@@ -19,31 +19,35 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define EXIT_USAGE 2
-#define MTU_DEFAULT 1500
-#define MTU_MIN 1280	/* IPv6 needs it */
-#define MTU_MAX 65535
-#define PINGS_MAX 10000
+#define EXIT_USAGE	  2
+#define MTU_DEFAULT	  1500
+#define MTU_MIN		  1280 /* IPv6 needs it */
+#define MTU_MAX		  65535
+#define PINGS_MAX	  10000
 #define STREAM_DEFAULT_NS 1000000000u
 
 static const char usage_text[] =
-	"usage: lanem [options] -- COMMAND ARGS...             runs it beside the lab, with LANEM_A and LANEM_B set\n"
+	"usage: lanem [options] -- COMMAND ARGS...             runs it beside the lab, with LANEM_A and "
+	"LANEM_B set\n"
 	"       lanem [options] -- A-COMMAND... :: B-COMMAND...   runs one at each end, until A's ends\n"
 	"       lanem [options] --measure [--json]             prints round trip, rates and byte counters\n"
 	"       lanem up [options]                             stands until SIGTERM or `lanem down`\n"
 	"       lanem exec A|B [--name NAME] [--sysfs] -- COMMAND...   runs it in one end of a lab\n"
-	"       lanem ctl [--name NAME] COMMAND                changes a lab: `rate 100mbit`, `cut 2s`, `stats`, ...\n"
+	"       lanem ctl [--name NAME] COMMAND                changes a lab: `rate 100mbit`, `cut 2s`, "
+	"`stats`, ...\n"
 	"       lanem measure [--name NAME] [--json]           measures a lab\n"
 	"       lanem down [--name NAME]\n"
 	"settings, also for ctl (behind each -ab or -ba: one direction only, as in --rate-ab):\n" CONF_USAGE
 	"options:\n"
-	"  --cut AT:FOR      a black hole for a time, at a time after the start (ms, or 2s); also --cut-ab, --cut-ba\n"
+	"  --cut AT:FOR      a black hole for a time, at a time after the start (ms, or 2s); also --cut-ab, "
+	"--cut-ba\n"
 	"  --at AT:COMMAND   any command of ctl at a time\n"
 	"  --seed N          of the dice (default 1)\n"
 	"  --name NAME       of the lab (default lanem-PID); its ends are NAME-a and NAME-b for `ip netns`\n"
 	"  --control SOCKET  instead of the one found by the name\n"
 	"  --mtu BYTES       (default 1500)\n"
-	"  --offload on|off  packets of up to 64 KiB in one piece (default: on where neither loss nor reordering)\n"
+	"  --offload on|off  packets of up to 64 KiB in one piece (default: on where neither loss nor "
+	"reordering)\n"
 	"  --congestion C    TCP's congestion control in both namespaces (default: the kernel's)\n"
 	"  --measure, --json, --pings N, --seconds S (of each stream, 0: none)\n"
 	"ctl also knows: uncut, link a|b up|down, carrier a|b on|off, speed a|b MBIT, stats, quit\n";
@@ -100,7 +104,8 @@ static int parse_event(struct options *options, const char *name, const char *va
 		return -EINVAL;
 	if (strcmp(name, "at") == 0)
 		return add_event(options, value, colon - value, colon + 1);
-	if (snprintf(text, sizeof(options->text[0]), "%s %s", name, colon + 1) >= (int)sizeof(options->text[0]))
+	if (snprintf(text, sizeof(options->text[0]), "%s %s", name, colon + 1) >=
+	    (int)sizeof(options->text[0]))
 		return -EINVAL;
 	return add_event(options, value, colon - value, text);
 }
@@ -264,7 +269,8 @@ static int ctl_main(int argc, char **argv)
 	if (at == argc)
 		return usage("ctl needs a command");
 	for (; at < argc; at++) {
-		length += snprintf(request + length, sizeof(request) - length, "%s%s", length ? " " : "", argv[at]);
+		length += snprintf(request + length, sizeof(request) - length, "%s%s", length ? " " : "",
+				   argv[at]);
 		if (length >= sizeof(request))
 			return usage("a command this long is none");
 	}
@@ -425,7 +431,7 @@ int main(int argc, char **argv)
 		const char *name;
 		int (*main)(int argc, char **argv);
 	} commands[] = {
-		{ "up", up_main }, { "exec", exec_main }, { "ctl", ctl_main },
+		{ "up", up_main },     { "exec", exec_main },		{ "ctl", ctl_main },
 		{ "down", down_main }, { "measure", measure_lab_main },
 	};
 

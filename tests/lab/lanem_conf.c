@@ -83,9 +83,9 @@ static const struct {
 	const char *name;
 	int (*set)(struct lane_conf *conf, const char *value);
 } settings[] = {
-	{ "rtt", set_rtt },	{ "delay", set_delay }, { "jitter", set_jitter },
-	{ "hold", set_hold },	{ "rate", set_rate },	{ "queue", set_queue },
-	{ "loss", set_loss },	{ "reorder", set_reorder }, { "overhead", set_overhead },
+	{ "rtt", set_rtt },   { "delay", set_delay },	  { "jitter", set_jitter },
+	{ "hold", set_hold }, { "rate", set_rate },	  { "queue", set_queue },
+	{ "loss", set_loss }, { "reorder", set_reorder }, { "overhead", set_overhead },
 };
 
 int conf_set(struct lane_conf conf[2], const char *name, const char *value)

@@ -133,7 +133,8 @@ int lab_claim(struct lab *lab)
 			return err;
 		}
 		/* Locked, but is it still the one that others find by this name? */
-		if (fstat(fd, &opened) == 0 && stat(lab->lock_path, &named) == 0 && opened.st_ino == named.st_ino)
+		if (fstat(fd, &opened) == 0 && stat(lab->lock_path, &named) == 0 &&
+		    opened.st_ino == named.st_ino)
 			break;
 		close(fd);
 		fd = -1;

@@ -11,7 +11,7 @@
 
 #define LAB_NAME_MAX 40
 /* sun_path of a unix socket has 108 bytes. */
-#define LAB_PATH_MAX 108
+#define LAB_PATH_MAX  108
 #define LAB_NETNS_DIR "/run/netns"
 
 struct lab {

@@ -40,7 +40,8 @@ static uint64_t backlog_bytes(const struct lane *lane, uint64_t now_ns)
 {
 	if (!lane->conf.rate_bps || lane->busy_until_ns <= now_ns)
 		return 0;
-	return (uint64_t)((unsigned __int128)(lane->busy_until_ns - now_ns) * lane->conf.rate_bps / 8 / NS_PER_S);
+	return (uint64_t)((unsigned __int128)(lane->busy_until_ns - now_ns) * lane->conf.rate_bps / 8 /
+			  NS_PER_S);
 }
 
 static uint64_t queue_room_bytes(const struct lane_conf *conf)
@@ -113,8 +114,8 @@ static void heap_take(struct lane *lane, struct lane_packet *packet_out)
 	lane->heap[at] = last;
 }
 
-enum lane_verdict lane_push(struct lane *lane, uint64_t now_ns, uint8_t *data, uint32_t size, uint64_t wire_bytes,
-			    uint32_t frames)
+enum lane_verdict lane_push(struct lane *lane, uint64_t now_ns, uint8_t *data, uint32_t size,
+			    uint64_t wire_bytes, uint32_t frames)
 {
 	const struct lane_conf *conf = &lane->conf;
 	double loss_dice = random_share(&lane->random);
@@ -136,8 +137,10 @@ enum lane_verdict lane_push(struct lane *lane, uint64_t now_ns, uint8_t *data, u
 		lane->counts.lost++;
 		return LANE_LOST;
 	}
-	/* A packet that finds nobody before it is sent whatever its size, else a small queue would pass nothing. */
-	if ((backlog && backlog + on_wire > queue_room_bytes(conf)) || size > LANE_HELD_BYTES_MAX - lane->held_bytes) {
+	/* A packet that finds nobody before it is sent whatever its size, else a small queue would pass
+	 * nothing. */
+	if ((backlog && backlog + on_wire > queue_room_bytes(conf)) ||
+	    size > LANE_HELD_BYTES_MAX - lane->held_bytes) {
 		lane->counts.full++;
 		return LANE_FULL;
 	}

@@ -24,32 +24,32 @@
 #define LANE_HOLD_DEFAULT_NS 1000000u
 
 struct lane_conf {
-	uint64_t rate_bps;	/* 0: no limit */
+	uint64_t rate_bps; /* 0: no limit */
 	uint64_t delay_ns;
-	uint64_t jitter_ns;	/* up to so much more, evenly spread; keeps the order */
-	uint64_t queue_bytes;	/* 0: LANE_QUEUE_DEFAULT_NS of the rate */
+	uint64_t jitter_ns;   /* up to so much more, evenly spread; keeps the order */
+	uint64_t queue_bytes; /* 0: LANE_QUEUE_DEFAULT_NS of the rate */
 	uint64_t hold_ns;
 	double loss;
 	double reorder;
-	uint32_t overhead;	/* bytes a frame */
+	uint32_t overhead; /* bytes a frame */
 };
 
 /* What became of the packets of this lane; a packet is in exactly one of them when it has left. */
 struct lane_counts {
-	uint64_t packets;	/* came in, with all that is told apart below */
+	uint64_t packets; /* came in, with all that is told apart below */
 	uint64_t bytes;
 	uint64_t delivered;
-	uint64_t lost;		/* by the dice */
-	uint64_t full;		/* the queue had no room */
-	uint64_t cut;		/* the wire was cut */
-	uint64_t reordered;	/* delivered, but later than others behind them */
+	uint64_t lost;	    /* by the dice */
+	uint64_t full;	    /* the queue had no room */
+	uint64_t cut;	    /* the wire was cut */
+	uint64_t reordered; /* delivered, but later than others behind them */
 };
 
 enum lane_verdict { LANE_TAKEN, LANE_LOST, LANE_FULL, LANE_CUT };
 
 struct lane_packet {
 	uint64_t due_ns;
-	uint64_t number;	/* keeps packets of one due time in order */
+	uint64_t number; /* keeps packets of one due time in order */
 	uint8_t *data;
 	uint32_t size;
 };
@@ -58,7 +58,7 @@ struct lane {
 	struct lane_conf conf;
 	struct lane_counts counts;
 	struct random random;
-	uint64_t busy_until_ns;	/* when the sender has sent what it has taken */
+	uint64_t busy_until_ns; /* when the sender has sent what it has taken */
 	uint64_t last_due_ns;
 	uint64_t cut_until_ns;
 	uint64_t next_number;
@@ -85,8 +85,8 @@ void lane_cut(struct lane *lane, uint64_t until_ns);
  * @data (from malloc) if LANE_TAKEN, otherwise it stays the caller's. Every packet draws the same
  * number of dice whatever the settings, so the n-th packet's luck depends on seed and n alone.
  */
-enum lane_verdict lane_push(struct lane *lane, uint64_t now_ns, uint8_t *data, uint32_t size, uint64_t wire_bytes,
-			    uint32_t frames);
+enum lane_verdict lane_push(struct lane *lane, uint64_t now_ns, uint8_t *data, uint32_t size,
+			    uint64_t wire_bytes, uint32_t frames);
 
 /* The next packet that has arrived by @now_ns; the caller frees its data. */
 bool lane_pop(struct lane *lane, uint64_t now_ns, struct lane_packet *packet_out);

@@ -19,19 +19,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define PING_MAX 10000u
-#define PING_SIZE 64
+#define PING_MAX       10000u
+#define PING_SIZE      64
 #define PING_BUDGET_NS 2000000000u
 /* Until the first answer nobody knows how far the other end is. */
 #define FIRST_TIMEOUT_NS 500000000u
 /* Then a datagram that takes so much longer than the slowest until now counts as lost. */
-#define TIMEOUT_SLACK_NS 30000000u
+#define TIMEOUT_SLACK_NS  30000000u
 #define CONNECT_TIMEOUT_S 10
-#define STREAM_CHUNK (256 << 10)
+#define STREAM_CHUNK	  (256 << 10)
 
 struct result {
 	uint64_t ping_count, lost_count;
-	uint64_t rtt_ns[PING_MAX];	/* 0: lost */
+	uint64_t rtt_ns[PING_MAX]; /* 0: lost */
 	double rate_bps[2];
 	struct net_counters counters[2];
 };
@@ -75,7 +75,8 @@ static void echo_forever(int udp_fd)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	for (;;) {
 		socklen_t from_size = sizeof(from);
-		ssize_t size = recvfrom(udp_fd, datagram, sizeof(datagram), 0, (struct sockaddr *)&from, &from_size);
+		ssize_t size =
+			recvfrom(udp_fd, datagram, sizeof(datagram), 0, (struct sockaddr *)&from, &from_size);
 
 		if (size >= 0)
 			(void)!sendto(udp_fd, datagram, size, 0, (struct sockaddr *)&from, from_size);
@@ -85,13 +86,15 @@ static void echo_forever(int udp_fd)
 }
 
 /* Waits until @deadline_ns for the answer to ping @number; late answers to earlier ones are noted too. */
-static void await_answer(int fd, uint64_t number, uint64_t deadline_ns, const uint64_t *sent_ns, struct result *result)
+static void await_answer(int fd, uint64_t number, uint64_t deadline_ns, const uint64_t *sent_ns,
+			 struct result *result)
 {
 	char datagram[PING_SIZE];
 	uint64_t got, now;
 
 	while (!result->rtt_ns[number] && (now = relay_now_ns()) < deadline_ns) {
-		struct timespec left = { (deadline_ns - now) / 1000000000u, (deadline_ns - now) % 1000000000u };
+		struct timespec left = { (deadline_ns - now) / 1000000000u,
+					 (deadline_ns - now) % 1000000000u };
 		struct pollfd poll_fd = { .fd = fd, .events = POLLIN };
 
 		if (ppoll(&poll_fd, 1, &left, NULL) <= 0)
@@ -172,14 +175,16 @@ static void prepare_stream(int fd)
 {
 	struct timeval timeout = { .tv_sec = CONNECT_TIMEOUT_S };
 
-	/* The default may be one that paces by its own model of the link (bbr); a lab asks what the link gives. */
+	/* The default may be one that paces by its own model of the link (bbr); a lab asks what the link
+	 * gives. */
 	setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "cubic", 5);
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
 	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &timeout, sizeof(timeout));
 }
 
 /* @fd is an unconnected TCP socket of namespace A. @lane: which way the bytes go. */
-static int measure_stream(int fd, int listen_fd, uint16_t port, int lane, uint64_t for_ns, struct result *result)
+static int measure_stream(int fd, int listen_fd, uint16_t port, int lane, uint64_t for_ns,
+			  struct result *result)
 {
 	struct sockaddr_in address = address_b(port);
 	int peer, from, to, status;
@@ -221,8 +226,9 @@ static int compare(const void *one, const void *other)
 static void print_counters(const char *name, const struct net_counters *counters, bool json)
 {
 	printf(json ? "\"%s\":{\"rx_bytes\":%" PRIu64 ",\"tx_bytes\":%" PRIu64 ",\"rx_packets\":%" PRIu64
-		      ",\"tx_packets\":%" PRIu64 "}" :
-		      "%s: received %" PRIu64 " bytes, sent %" PRIu64 " bytes in %" PRIu64 " and %" PRIu64 " packets\n",
+		      ",\"tx_packets\":%" PRIu64 "}"
+		    : "%s: received %" PRIu64 " bytes, sent %" PRIu64 " bytes in %" PRIu64 " and %" PRIu64
+		      " packets\n",
 	       name, counters->rx_bytes, counters->tx_bytes, counters->rx_packets, counters->tx_packets);
 }
 
@@ -239,17 +245,18 @@ static void print_result(struct result *result, const struct measure_conf *conf)
 	median = count ? (double)sorted[count / 2] / 1e6 : 0;
 	max = count ? (double)sorted[count - 1] / 1e6 : 0;
 	if (!conf->json) {
-		printf("round trip: min %.3f ms, median %.3f ms, max %.3f ms; %" PRIu64 " of %" PRIu64 " lost\n", min,
-		       median, max, result->lost_count, result->ping_count);
+		printf("round trip: min %.3f ms, median %.3f ms, max %.3f ms; %" PRIu64 " of %" PRIu64
+		       " lost\n",
+		       min, median, max, result->lost_count, result->ping_count);
 		if (conf->stream_ns)
-			printf("rate: A to B %.1f Mbit/s, B to A %.1f Mbit/s\n", result->rate_bps[RELAY_AB] / 1e6,
-			       result->rate_bps[RELAY_BA] / 1e6);
+			printf("rate: A to B %.1f Mbit/s, B to A %.1f Mbit/s\n",
+			       result->rate_bps[RELAY_AB] / 1e6, result->rate_bps[RELAY_BA] / 1e6);
 		print_counters("A", &result->counters[0], false);
 		print_counters("B", &result->counters[1], false);
 		return;
 	}
-	printf("{\"rtt_ms\":{\"min\":%.3f,\"median\":%.3f,\"max\":%.3f},\"pings\":%" PRIu64 ",\"lost\":[", min, median,
-	       max, result->ping_count);
+	printf("{\"rtt_ms\":{\"min\":%.3f,\"median\":%.3f,\"max\":%.3f},\"pings\":%" PRIu64 ",\"lost\":[",
+	       min, median, max, result->ping_count);
 	for (uint64_t i = 0, listed = 0; i < result->ping_count; i++)
 		if (!result->rtt_ns[i])
 			printf("%s%" PRIu64, listed++ ? "," : "", i);

@@ -10,8 +10,8 @@
 #include <stdint.h>
 
 struct measure_conf {
-	uint64_t pings;		/* 0: as many as fit into two seconds, 10 to 100 */
-	uint64_t stream_ns;	/* each way; 0: none */
+	uint64_t pings;	    /* 0: as many as fit into two seconds, 10 to 100 */
+	uint64_t stream_ns; /* each way; 0: none */
 	bool json;
 };
 

@@ -22,7 +22,7 @@
 /* A burst of full-sized packets of a fast sender; the default of 500 is lost in one wake-up of ours. */
 #define TXQUEUELEN 2000
 /* What we write has been paced already: never push back. */
-#define SNDBUF (1 << 30)
+#define SNDBUF		    (1 << 30)
 #define LINK_MODE_WORDS_MAX 127
 
 /* --- netlink: one request, one answer ------------------------------------------------------------ */
@@ -147,10 +147,15 @@ int net_counters_read(int netlink_fd, struct net_counters *counters_out)
 
 		if (attr->rta_type != IFLA_STATS64)
 			continue;
-		memcpy(&stats, RTA_DATA(attr), RTA_PAYLOAD(attr) < sizeof(stats) ? RTA_PAYLOAD(attr) : sizeof(stats));
+		memcpy(&stats, RTA_DATA(attr),
+		       RTA_PAYLOAD(attr) < sizeof(stats) ? RTA_PAYLOAD(attr) : sizeof(stats));
 		*counters_out = (struct net_counters){
-			.rx_packets = stats.rx_packets, .tx_packets = stats.tx_packets, .rx_bytes = stats.rx_bytes,
-			.tx_bytes = stats.tx_bytes, .rx_dropped = stats.rx_dropped, .tx_dropped = stats.tx_dropped,
+			.rx_packets = stats.rx_packets,
+			.tx_packets = stats.tx_packets,
+			.rx_bytes = stats.rx_bytes,
+			.tx_bytes = stats.tx_bytes,
+			.rx_dropped = stats.rx_dropped,
+			.tx_dropped = stats.tx_dropped,
 		};
 		return 0;
 	}
@@ -298,7 +303,7 @@ static int furnish(struct net_end *end, const struct net_conf *conf, const char 
 /* What the helper process tells; its descriptors come along, in the order of struct net_end. */
 struct furnished {
 	int err;
-	const char *step;	/* a literal: it has the same address in parent and child */
+	const char *step; /* a literal: it has the same address in parent and child */
 };
 
 #define END_FD_COUNT 4
@@ -329,7 +334,10 @@ static int receive_end(int fd, struct furnished *furnished, struct net_end *end)
 	char control[CMSG_SPACE(sizeof(*end))];
 	struct iovec iov = { .iov_base = furnished, .iov_len = sizeof(*furnished) };
 	struct msghdr msg = {
-		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control),
+		.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = control,
+		.msg_controllen = sizeof(control),
 	};
 	ssize_t length = recvmsg(fd, &msg, MSG_CMSG_CLOEXEC);
 	struct cmsghdr *head;

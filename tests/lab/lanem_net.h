@@ -12,11 +12,11 @@
 
 #define NET_DEVICE "gl0"
 /* 198.18.0.0/15 is set aside for benchmarks of networks (RFC 2544), so it meets nobody's real network. */
-#define NET_ADDR_A "198.18.0.1"
-#define NET_ADDR_B "198.18.0.2"
+#define NET_ADDR_A  "198.18.0.1"
+#define NET_ADDR_B  "198.18.0.2"
 #define NET_ADDR6_A "fd67:6c65:616d::1"
 #define NET_ADDR6_B "fd67:6c65:616d::2"
-#define NET_PREFIX 30
+#define NET_PREFIX  30
 #define NET_PREFIX6 64
 /* struct virtio_net_hdr, which is before each packet of the TUN descriptor. */
 #define NET_VNET_SIZE 10
@@ -27,14 +27,14 @@ struct net_conf {
 	const char *addr, *peer;
 	const char *addr6;
 	uint32_t mtu;
-	const char *congestion;	/* TCP's congestion control in this namespace; NULL: the kernel's default */
+	const char *congestion; /* TCP's congestion control in this namespace; NULL: the kernel's default */
 	bool offload;
 };
 
 struct net_end {
 	int namespace_fd;
-	int tun_fd;	/* does not block */
-	int inet_fd;	/* for ioctl on the interface */
+	int tun_fd;  /* does not block */
+	int inet_fd; /* for ioctl on the interface */
 	int netlink_fd;
 };
 

@@ -100,7 +100,8 @@ uint64_t relay_wire_bytes(const uint8_t *packet, uint32_t size, uint32_t *frames
 	memcpy(&vnet, packet, sizeof(vnet));
 	if (vnet.gso_type == VIRTIO_NET_HDR_GSO_NONE || !vnet.gso_size)
 		return length;
-	/* TCP's header begins where its checksum does; its length is in words, in the upper half of byte 12. */
+	/* TCP's header begins where its checksum does; its length is in words, in the upper half of byte 12.
+	 */
 	if (vnet.csum_start + 13u > length)
 		return length;
 	headers = vnet.csum_start + (packet[NET_VNET_SIZE + vnet.csum_start + 12] >> 4) * 4u;
@@ -117,7 +118,7 @@ static bool is_multicast(const uint8_t *packet, uint32_t size)
 	const uint8_t *ip = packet + NET_VNET_SIZE;
 
 	if (size < NET_VNET_SIZE + 20)
-		return true;	/* no IP packet at all */
+		return true; /* no IP packet at all */
 	if (ip[0] >> 4 == 4)
 		return ip[16] >= 224;
 	return size < NET_VNET_SIZE + 40 || ip[24] == 0xff;
@@ -179,7 +180,8 @@ static int read_end(struct relay *relay, int end)
 		data = keep(relay, size);
 		if (!data)
 			return -ENOMEM;
-		if (lane_push(&relay->lane[end], relay_now_ns(), data, size, wire_bytes, frames) != LANE_TAKEN)
+		if (lane_push(&relay->lane[end], relay_now_ns(), data, size, wire_bytes, frames) !=
+		    LANE_TAKEN)
 			free(data);
 	}
 	return 0;

@@ -30,7 +30,7 @@ struct relay {
 	int epoll_fd;
 	int timer_fd;
 	bool stop;
-	uint8_t *spare;	/* a packet buffer not used at the last read */
+	uint8_t *spare; /* a packet buffer not used at the last read */
 	struct relay_watch watch[RELAY_WATCH_MAX];
 };
 

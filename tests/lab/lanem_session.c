@@ -21,16 +21,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define NS_PER_S 1000000000u
+#define NS_PER_S  1000000000u
 #define NS_PER_MS 1000000u
 /* At the end: how often we look whether all are gone, when TERM becomes KILL, and when we give up. */
-#define END_TICK_NS (20 * NS_PER_MS)
-#define END_KILL_TICKS 150
+#define END_TICK_NS	  (20 * NS_PER_MS)
+#define END_KILL_TICKS	  150
 #define END_GIVE_UP_TICKS 250
 /* The relay stands for a wire: it goes before what is tested, as far as we may. */
-#define RELAY_NICE (-10)
+#define RELAY_NICE	 (-10)
 #define SLACK_DEFAULT_NS 50000
-#define ADDRESS_COUNT 4
+#define ADDRESS_COUNT	 4
 
 enum child_kind { CHILD_MEASURE, CHILD_A, CHILD_B, CHILD_COUNT };
 
@@ -39,13 +39,13 @@ struct session {
 	struct lab lab;
 	struct relay relay;
 	struct lane_conf lane[2];
-	pid_t child[CHILD_COUNT];	/* 0: none */
-	int status;			/* what session_run() returns */
-	bool own_groups;		/* programs are process groups: not where a terminal is */
+	pid_t child[CHILD_COUNT]; /* 0: none */
+	int status;		  /* what session_run() returns */
+	bool own_groups;	  /* programs are process groups: not where a terminal is */
 	bool ending;
 	unsigned int end_ticks;
 	sigset_t old_mask;
-	int user_fd;			/* our user namespace */
+	int user_fd; /* our user namespace */
 	int signal_fd, event_fd, end_fd, control_fd;
 	uint64_t begun_ns;
 	bool fired[SESSION_EVENT_MAX];
@@ -60,7 +60,8 @@ static void complain(const char *what, int err)
 
 static void apply(struct session *session)
 {
-	bool offload = session->conf->offload < 0 ? !conf_needs_frames(session->lane) : session->conf->offload;
+	bool offload =
+		session->conf->offload < 0 ? !conf_needs_frames(session->lane) : session->conf->offload;
 	uint64_t now = relay_now_ns();
 
 	for (int i = 0; i < 2; i++) {
@@ -76,13 +77,14 @@ static size_t print_lane(const struct session *session, int lane, char *text, si
 {
 	const struct lane_counts *counts = &session->relay.lane[lane].counts;
 
-	return snprintf(text, size,
-			"\"%s\":{\"packets\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"delivered\":%" PRIu64
-			",\"lost\":%" PRIu64 ",\"full\":%" PRIu64 ",\"cut\":%" PRIu64 ",\"reordered\":%" PRIu64
-			",\"ignored\":%" PRIu64 ",\"unwritten\":%" PRIu64 ",\"under_way\":%zu}",
-			lane == RELAY_AB ? "ab" : "ba", counts->packets, counts->bytes, counts->delivered, counts->lost,
-			counts->full, counts->cut, counts->reordered, session->relay.ignored[lane],
-			session->relay.unwritten[lane], session->relay.lane[lane].heap_count);
+	return snprintf(
+		text, size,
+		"\"%s\":{\"packets\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"delivered\":%" PRIu64
+		",\"lost\":%" PRIu64 ",\"full\":%" PRIu64 ",\"cut\":%" PRIu64 ",\"reordered\":%" PRIu64
+		",\"ignored\":%" PRIu64 ",\"unwritten\":%" PRIu64 ",\"under_way\":%zu}",
+		lane == RELAY_AB ? "ab" : "ba", counts->packets, counts->bytes, counts->delivered,
+		counts->lost, counts->full, counts->cut, counts->reordered, session->relay.ignored[lane],
+		session->relay.unwritten[lane], session->relay.lane[lane].heap_count);
 }
 
 static void print_stats(struct session *session, char *text, size_t size)
@@ -98,10 +100,12 @@ static void print_stats(struct session *session, char *text, size_t size)
 		memset(&counters, 0, sizeof(counters));
 		net_counters_read(session->relay.end[end].netlink_fd, &counters);
 		at += snprintf(text + at, size - at,
-			       "\"%c\":{\"rx_bytes\":%" PRIu64 ",\"tx_bytes\":%" PRIu64 ",\"rx_packets\":%" PRIu64
-			       ",\"tx_packets\":%" PRIu64 ",\"rx_dropped\":%" PRIu64 ",\"tx_dropped\":%" PRIu64 "}%s",
-			       "ab"[end], counters.rx_bytes, counters.tx_bytes, counters.rx_packets, counters.tx_packets,
-			       counters.rx_dropped, counters.tx_dropped, end ? "}" : ",");
+			       "\"%c\":{\"rx_bytes\":%" PRIu64 ",\"tx_bytes\":%" PRIu64
+			       ",\"rx_packets\":%" PRIu64 ",\"tx_packets\":%" PRIu64
+			       ",\"rx_dropped\":%" PRIu64 ",\"tx_dropped\":%" PRIu64 "}%s",
+			       "ab"[end], counters.rx_bytes, counters.tx_bytes, counters.rx_packets,
+			       counters.tx_packets, counters.rx_dropped, counters.tx_dropped,
+			       end ? "}" : ",");
 	}
 }
 
@@ -164,8 +168,8 @@ static int do_end(struct session *session, const char *verb, const char *which, 
 		return -EINVAL;
 	if (!session)
 		return 0;
-	return strcmp(verb, "link") == 0 ? net_end_link(&session->relay.end[index], yes) :
-					   net_end_carrier(&session->relay.end[index], yes);
+	return strcmp(verb, "link") == 0 ? net_end_link(&session->relay.end[index], yes)
+					 : net_end_carrier(&session->relay.end[index], yes);
 }
 
 /* Executes a command that changes something; with @session NULL it only says whether it is one. */
@@ -188,8 +192,8 @@ static int do_command(struct session *session, const char *command)
 	}
 	if (count == 2 && conf_directions(words[0], "cut"))
 		return do_cut(session, words[0], words[1]);
-	if (count == 3 &&
-	    (strcmp(words[0], "link") == 0 || strcmp(words[0], "carrier") == 0 || strcmp(words[0], "speed") == 0))
+	if (count == 3 && (strcmp(words[0], "link") == 0 || strcmp(words[0], "carrier") == 0 ||
+			   strcmp(words[0], "speed") == 0))
 		return do_end(session, words[0], words[1], words[2]);
 	if (count != 2)
 		return -ENOENT;
@@ -210,7 +214,8 @@ static void control_ready(void *context, int conn_fd)
 {
 	struct session *session = context;
 	char request[CONTROL_REQUEST_MAX], reply[CONTROL_REPLY_MAX];
-	int fds[3] = { session->relay.end[0].namespace_fd, session->relay.end[1].namespace_fd, session->user_fd };
+	int fds[3] = { session->relay.end[0].namespace_fd, session->relay.end[1].namespace_fd,
+		       session->user_fd };
 	int length = control_receive(conn_fd, request, sizeof(request)), fd_count = 0, err;
 
 	if (length == -EAGAIN)
@@ -257,8 +262,10 @@ static void control_connected(void *context, int listen_fd)
 static void export_environment(const struct session *session)
 {
 	static const char *const address[ADDRESS_COUNT][2] = {
-		{ "LANEM_A_ADDR", NET_ADDR_A }, { "LANEM_B_ADDR", NET_ADDR_B },
-		{ "LANEM_A_ADDR6", NET_ADDR6_A }, { "LANEM_B_ADDR6", NET_ADDR6_B },
+		{ "LANEM_A_ADDR", NET_ADDR_A },
+		{ "LANEM_B_ADDR", NET_ADDR_B },
+		{ "LANEM_A_ADDR6", NET_ADDR6_A },
+		{ "LANEM_B_ADDR6", NET_ADDR6_B },
 	};
 	char self[4096];
 	ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
@@ -316,8 +323,8 @@ static void print_ready(const struct session *session)
 {
 	printf("LANEM_NAME=%s\nLANEM_CONTROL=%s\nLANEM_A=%s\nLANEM_B=%s\nLANEM_A_ADDR=%s\nLANEM_B_ADDR=%s\n"
 	       "LANEM_A_ADDR6=%s\nLANEM_B_ADDR6=%s\nready\n",
-	       session->lab.name, session->lab.control_path, session->lab.netns_name[0], session->lab.netns_name[1],
-	       NET_ADDR_A, NET_ADDR_B, NET_ADDR6_A, NET_ADDR6_B);
+	       session->lab.name, session->lab.control_path, session->lab.netns_name[0],
+	       session->lab.netns_name[1], NET_ADDR_A, NET_ADDR_B, NET_ADDR6_A, NET_ADDR6_B);
 	fflush(stdout);
 }
 
@@ -498,7 +505,8 @@ static int claim(struct session *session)
 	int err = lab_become_root();
 
 	if (err) {
-		fprintf(stderr, "lanem: cannot make a user namespace: %s%s\n", strerror(-err), hint(err, "namespace"));
+		fprintf(stderr, "lanem: cannot make a user namespace: %s%s\n", strerror(-err),
+			hint(err, "namespace"));
 		return err;
 	}
 	session->user_fd = open("/proc/self/ns/user", O_RDONLY | O_CLOEXEC);
@@ -589,13 +597,18 @@ int session_run(const struct session_conf *conf)
 		.conf = conf,
 		.lane = { conf->lane[0], conf->lane[1] },
 		.own_groups = !isatty(0),
-		.user_fd = -1, .signal_fd = -1, .event_fd = -1, .end_fd = -1, .control_fd = -1,
+		.user_fd = -1,
+		.signal_fd = -1,
+		.event_fd = -1,
+		.end_fd = -1,
+		.control_fd = -1,
 		.relay.end = { { -1, -1, -1, -1 }, { -1, -1, -1, -1 } },
 	};
 	int err = lab_name(&session.lab, conf->name, conf->control_path);
 
 	if (err) {
-		fprintf(stderr, "lanem: '%s' can't be the name of a lab, or its paths get too long\n", conf->name);
+		fprintf(stderr, "lanem: '%s' can't be the name of a lab, or its paths get too long\n",
+			conf->name);
 		return 2;
 	}
 	err = claim(&session);

@@ -20,12 +20,12 @@ struct session_event {
 
 struct session_conf {
 	const char *name;
-	const char *control_path;	/* NULL: the default */
+	const char *control_path; /* NULL: the default */
 	struct lane_conf lane[2];
 	uint64_t seed;
 	uint32_t mtu;
 	const char *congestion;
-	int offload;			/* 1, 0, or -1: as loss and reordering allow */
+	int offload; /* 1, 0, or -1: as loss and reordering allow */
 	bool measure;
 	struct measure_conf measure_conf;
 	/* [0] runs in A and [1] in B; or [0] alone outside of both; or neither: until told to stop */

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #define ASK_TIMEOUT_MS 5000
-#define BACKLOG 8
+#define BACKLOG	       8
 
 static int fill_address(const char *path, struct sockaddr_un *address)
 {
@@ -126,7 +126,10 @@ static int receive_reply(int fd, char *reply, size_t reply_size, int *fds, int *
 	char control[CMSG_SPACE(CONTROL_FD_MAX * sizeof(int))];
 	struct iovec iov = { .iov_base = reply, .iov_len = reply_size - 1 };
 	struct msghdr msg = {
-		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control),
+		.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = control,
+		.msg_controllen = sizeof(control),
 	};
 	struct pollfd poll_fd = { .fd = fd, .events = POLLIN };
 	ssize_t length;
@@ -146,7 +149,8 @@ static int receive_reply(int fd, char *reply, size_t reply_size, int *fds, int *
 	return 0;
 }
 
-int control_ask(const char *path, const char *request, char *reply, size_t reply_size, int *fds, int *fd_count)
+int control_ask(const char *path, const char *request, char *reply, size_t reply_size, int *fds,
+		int *fd_count)
 {
 	struct sockaddr_un address;
 	int fd, err = fill_address(path, &address);

@@ -10,8 +10,8 @@
 #include <stddef.h>
 
 #define CONTROL_REQUEST_MAX 512
-#define CONTROL_REPLY_MAX 4096
-#define CONTROL_FD_MAX 4
+#define CONTROL_REPLY_MAX   4096
+#define CONTROL_FD_MAX	    4
 
 /* A listening descriptor (for its owner alone, mode 0600), or -errno. Removes what was at @path before. */
 int control_listen(const char *path);
@@ -29,6 +29,7 @@ void control_reply(int conn_fd, const char *text, const int *fds, int fd_count);
  * The client: asks and waits, 5 s at most. 0 or -errno; -EBADMSG if there was no proper answer. The caller
  * owns the descriptors it gets, at most *@fd_count of them; their number is left there.
  */
-int control_ask(const char *path, const char *request, char *reply, size_t reply_size, int *fds, int *fd_count);
+int control_ask(const char *path, const char *request, char *reply, size_t reply_size, int *fds,
+		int *fd_count);
 
 #endif

@@ -14,8 +14,8 @@
 #include <sys/stat.h>
 
 /* Larger inputs belong into a generator, not into the repository. */
-#define INPUT_SIZE_MAX (16u << 20)
-#define TRUNCATION_DENSE 1024u
+#define INPUT_SIZE_MAX	  (16u << 20)
+#define TRUNCATION_DENSE  1024u
 #define TRUNCATION_SPREAD 64u
 
 /* The copy is made anew each time so that it ends where the heap's guard begins. */

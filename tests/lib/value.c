@@ -11,8 +11,8 @@
 #include <strings.h>
 
 /* Beyond a day, a terabit and a tebibyte it is a slip of the hand, and sums in 64 bits stay safe below. */
-#define TIME_NS_MAX 86400e9
-#define RATE_BPS_MAX 1e12
+#define TIME_NS_MAX    86400e9
+#define RATE_BPS_MAX   1e12
 #define SIZE_BYTES_MAX 1099511627776.0
 
 struct unit {
@@ -24,12 +24,12 @@ static const struct unit time_units[] = {
 	{ "", 1e6 }, { "ns", 1 }, { "us", 1e3 }, { "ms", 1e6 }, { "s", 1e9 }, { "min", 60e9 }, { NULL, 0 },
 };
 static const struct unit rate_units[] = {
-	{ "", 1 },	 { "bit", 1 },	  { "k", 1e3 },	   { "kbit", 1e3 }, { "m", 1e6 },
-	{ "mbit", 1e6 }, { "g", 1e9 },	  { "gbit", 1e9 }, { NULL, 0 },
+	{ "", 1 },	 { "bit", 1 }, { "k", 1e3 },	{ "kbit", 1e3 }, { "m", 1e6 },
+	{ "mbit", 1e6 }, { "g", 1e9 }, { "gbit", 1e9 }, { NULL, 0 },
 };
 static const struct unit size_units[] = {
-	{ "", 1 },	 { "b", 1 },	   { "k", 1024 },	{ "kib", 1024 },
-	{ "m", 1 << 20 }, { "mib", 1 << 20 }, { "g", 1 << 30 }, { "gib", 1 << 30 }, { NULL, 0 },
+	{ "", 1 },	    { "b", 1 },	      { "k", 1024 },	  { "kib", 1024 }, { "m", 1 << 20 },
+	{ "mib", 1 << 20 }, { "g", 1 << 30 }, { "gib", 1 << 30 }, { NULL, 0 },
 };
 static const struct unit share_units[] = { { "", 1 }, { "%", 0.01 }, { NULL, 0 } };
 

@@ -112,7 +112,7 @@ static void pieces_have_a_size_and_a_gap(void **state)
 
 static void rate_limits(void **state)
 {
-	struct pipe_conf conf = with("rate", "8000");	/* a byte a millisecond, in portions of 5 ms */
+	struct pipe_conf conf = with("rate", "8000"); /* a byte a millisecond, in portions of 5 ms */
 	struct pipe *pipe = made(&conf, 1);
 
 	put(pipe, "0123456789abcdefghij", 0);

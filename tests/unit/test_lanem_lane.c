@@ -76,7 +76,7 @@ static void rate_spaces_packets(void **state)
 	struct lane_conf conf = plain();
 	struct lane lane;
 
-	conf.rate_bps = 8000000;	/* 1 byte a microsecond */
+	conf.rate_bps = 8000000; /* 1 byte a microsecond */
 	conf.overhead = 50;
 	lane_init(&lane, &conf, 1);
 	for (int i = 0; i < 3; i++)
@@ -124,7 +124,8 @@ static void a_new_rate_keeps_the_backlog_and_the_order(void **state)
 		push(&lane, 0, 1000);
 	conf.rate_bps = 80000000;
 	lane_configure(&lane, &conf, 5 * MS);
-	/* 5000 bytes are left, at ten times the rate: 0.5 ms, then its own 0.1 ms; but not before the others. */
+	/* 5000 bytes are left, at ten times the rate: 0.5 ms, then its own 0.1 ms; but not before the others.
+	 */
 	push(&lane, 5 * MS, 1000);
 	for (uint64_t i = 0; i < 11; i++) {
 		assert_true(pop(&lane, 10 * MS, &number));

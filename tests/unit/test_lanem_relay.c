@@ -8,9 +8,9 @@
 #include <string.h>
 #include <cmocka.h>
 
-#define IP_SIZE 20u
-#define TCP_SIZE 32u	/* with a time stamp */
-#define MSS 1448u
+#define IP_SIZE	 20u
+#define TCP_SIZE 32u /* with a time stamp */
+#define MSS	 1448u
 
 static uint8_t packet[NET_PACKET_MAX];
 
@@ -18,7 +18,9 @@ static uint8_t packet[NET_PACKET_MAX];
 static uint32_t make(uint32_t payload, uint8_t gso_type)
 {
 	struct virtio_net_hdr vnet = {
-		.gso_type = gso_type, .gso_size = gso_type ? MSS : 0, .csum_start = IP_SIZE,
+		.gso_type = gso_type,
+		.gso_size = gso_type ? MSS : 0,
+		.csum_start = IP_SIZE,
 	};
 
 	memset(packet, 0, sizeof(packet));
@@ -47,7 +49,8 @@ static void each_segment_pays_its_headers(void **state)
 	assert_int_equal(frames, 11);
 }
 
-/* A program with rights in the namespace can write what it likes: nothing is read outside, no frame is free. */
+/* A program with rights in the namespace can write what it likes: nothing is read outside, no frame is free.
+ */
 static void lying_headers_do_no_harm(void **state)
 {
 	struct virtio_net_hdr vnet;
@@ -66,7 +69,7 @@ static void lying_headers_do_no_harm(void **state)
 	size = make(1000, VIRTIO_NET_HDR_GSO_TCPV4);
 	packet[NET_VNET_SIZE + IP_SIZE + 12] = 0xf0;
 	assert_true(relay_wire_bytes(packet, size, &frames) >= 1000);
-	memset(packet + 4, 0, 2);	/* gso_size 0 */
+	memset(packet + 4, 0, 2); /* gso_size 0 */
 	assert_int_equal(relay_wire_bytes(packet, size, &frames), size - NET_VNET_SIZE);
 	assert_int_equal(frames, 1);
 }
