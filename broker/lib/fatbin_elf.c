@@ -177,7 +177,8 @@ static int info_find(const struct elf_view *view, const char *kernel, Elf64_Shdr
 		name = elf_section_name(view, &names, section_out);
 		if (name && strncmp(name, NV_INFO_PREFIX, strlen(NV_INFO_PREFIX)) == 0 &&
 		    strcmp(name + strlen(NV_INFO_PREFIX), kernel) == 0)
-			return section_out->sh_type == SHT_NOBITS ? -EBADMSG : 0;
+			/* Sections without bytes in the file have no offset that was checked. */
+			return section_out->sh_type == SHT_NOBITS || section_out->sh_type == SHT_NULL ? -EBADMSG : 0;
 	}
 	return -ENOENT;
 }

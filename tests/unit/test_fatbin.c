@@ -421,6 +421,19 @@ static void test_parameters_of_both_versions(void **state)
 	assert_int_equal(fatbin_kernel_params(cubin.bytes, cubin.size, "kern", params, 8, &kernel), -EBADMSG);
 	cubin_make(&cubin, info, size - 4);
 	assert_int_equal(fatbin_kernel_params(cubin.bytes, cubin.size, "kern", params, 8, &kernel), -EBADMSG);
+	/* Its section has no bytes, and an offset that nobody vouches for. */
+	cubin_make(&cubin, info, size);
+	{
+		uint64_t table;
+		Elf64_Shdr section;
+
+		memcpy(&table, cubin.bytes + offsetof(Elf64_Ehdr, e_shoff), sizeof(table));
+		memcpy(&section, cubin.bytes + table + 2 * sizeof(section), sizeof(section));
+		section.sh_type = SHT_NULL;
+		section.sh_offset = UINT64_MAX - 8;
+		memcpy(cubin.bytes + table + 2 * sizeof(section), &section, sizeof(section));
+	}
+	assert_int_equal(fatbin_kernel_params(cubin.bytes, cubin.size, "kern", params, 8, &kernel), -EBADMSG);
 	/* A parameter beyond any block. */
 	size = info_param(info, true, 0, 8, FATBIN_PARAMS_SIZE_MAX);
 	cubin_make(&cubin, info, size);

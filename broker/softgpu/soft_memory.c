@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Allocation of device memory. Any thread.
+ */
+#include "broker/softgpu/soft_memory.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "broker/softgpu/soft_stream.h"
+
+/* What cuMemAllocPitch rounds rows up to: the texture alignment. */
+#define PITCH_ALIGN 512u
+
+CUresult soft_memory_new(struct soft_context *context, uint64_t size, enum soft_range_kind kind, uint64_t owner,
+			 uint64_t *address_out)
+{
+	struct soft_range range = {
+		.size = size,
+		.kind = kind,
+		.device = context->device->ordinal,
+		.context = context,
+		.owner = owner,
+		.release = soft_heap_release,
+	};
+
+	TRY(soft_heap_take(context->device, size, &range.base, &range.backing));
+	if (soft_map_add(&range) < 0) {
+		soft_heap_release(&range);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*address_out = range.base;
+	return CUDA_SUCCESS;
+}
+
+static bool range_kind_is(const struct soft_range *range, const void *kinds)
+{
+	return *(const unsigned int *)kinds >> range->kind & 1;
+}
+
+CUresult soft_memory_delete(uint64_t address, unsigned int kinds)
+{
+	struct soft_range range;
+
+	if (soft_map_remove(address, range_kind_is, &kinds, &range) < 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	soft_map_release(&range);
+	return CUDA_SUCCESS;
+}
+
+void soft_memory_leave(struct soft_context *context)
+{
+	soft_map_sweep(context);
+}
+
+SOFT_API(cuMemGetInfo_v2, size_t *free_bytes, size_t *total)
+{
+	uint64_t unused, all;
+
+	SOFT_ENTER(context);
+	if (!free_bytes && !total)
+		return CUDA_ERROR_INVALID_VALUE;
+	soft_device_memory(context->device, &unused, &all);
+	if (free_bytes)
+		*free_bytes = unused;
+	if (total)
+		*total = all;
+	return CUDA_SUCCESS;
+}
+
+SOFT_API(cuMemAlloc_v2, CUdeviceptr *pointer, size_t size)
+{
+	uint64_t address;
+
+	SOFT_ENTER(context);
+	if (!pointer || !size)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(soft_memory_new(context, size, SOFT_RANGE_DEVICE, 0, &address));
+	*pointer = address;
+	return CUDA_SUCCESS;
+}
+
+SOFT_API(cuMemAllocPitch_v2, CUdeviceptr *pointer, size_t *pitch, size_t width, size_t height, unsigned int element)
+{
+	uint64_t address, row;
+
+	SOFT_ENTER(context);
+	if (!pointer || !pitch || !width || !height || (element != 4 && element != 8 && element != 16))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (width > SIZE_MAX - PITCH_ALIGN)
+		return CUDA_ERROR_INVALID_VALUE;
+	row = (width + PITCH_ALIGN - 1) & ~(uint64_t)(PITCH_ALIGN - 1);
+	if (height > UINT64_MAX / row)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(soft_memory_new(context, row * height, SOFT_RANGE_DEVICE, 0, &address));
+	*pointer = address;
+	*pitch = row;
+	return CUDA_SUCCESS;
+}
+
+static void managed_release(const struct soft_range *range)
+{
+	munmap((void *)(uintptr_t)range->base, range->size);
+}
+
+SOFT_API(cuMemAllocManaged, CUdeviceptr *pointer, size_t size, unsigned int flags)
+{
+	struct soft_range range = { .kind = SOFT_RANGE_MANAGED, .flags = flags, .release = managed_release };
+	void *at;
+
+	SOFT_ENTER(context);
+	/* Attached to all streams or to the host. */
+	if (!pointer || !size || size > context->device->memory_size || (flags != 1 && flags != 2))
+		return CUDA_ERROR_INVALID_VALUE;
+	at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (at == MAP_FAILED)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	range.base = (uint64_t)(uintptr_t)at;
+	range.size = size;
+	range.device = context->device->ordinal;
+	range.context = context;
+	if (soft_map_add(&range) < 0) {
+		munmap(at, size);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*pointer = range.base;
+	return CUDA_SUCCESS;
+}
+
+SOFT_API(cuMemFree_v2, CUdeviceptr pointer)
+{
+	const unsigned int kinds = 1u << SOFT_RANGE_DEVICE | 1u << SOFT_RANGE_MANAGED | 1u << SOFT_RANGE_POOL;
+	struct soft_range range;
+
+	SOFT_ENTER(context);
+	if (!pointer)
+		return CUDA_SUCCESS;
+	if (!soft_map_find(pointer, &range) || range.base != pointer || !(kinds >> range.kind & 1))
+		return CUDA_ERROR_INVALID_VALUE;
+	/* Waits for the work that may still use it, as the real call does. */
+	TRY(soft_context_sync(context));
+	if (range.context && range.context != context) {
+		SOFT_HELD struct soft_context *owner = NULL;
+
+		if (soft_context_find((CUcontext)(uintptr_t)range.context_handle, &owner) == CUDA_SUCCESS)
+			soft_context_sync(owner);
+	}
+	return soft_memory_delete(pointer, kinds);
+}
+
+SOFT_API(cuMemGetAddressRange_v2, CUdeviceptr *base, size_t *size, CUdeviceptr pointer)
+{
+	struct soft_range range;
+
+	SOFT_ENTER(context);
+	if (!soft_map_find(pointer, &range) || range.kind == SOFT_RANGE_REGISTERED)
+		return CUDA_ERROR_NOT_FOUND;
+	if (base)
+		*base = range.base;
+	if (size)
+		*size = range.size;
+	return CUDA_SUCCESS;
+}

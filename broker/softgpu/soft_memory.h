@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Device memory by the byte: where cuMemAlloc, variables of modules, pools and the kernels' own malloc come from.
+ */
+#ifndef SOFT_MEMORY_H
+#define SOFT_MEMORY_H
+
+#include "broker/softgpu/soft_context.h"
+#include "broker/softgpu/soft_map.h"
+
+/*
+ * New memory of @context's device, counted against it, in the map as @kind. OUT_OF_MEMORY where the device or the
+ * machine has no more.
+ */
+CUresult soft_memory_new(struct soft_context *context, uint64_t size, enum soft_range_kind kind, uint64_t owner,
+			 uint64_t *address_out);
+
+/* Gives back what soft_memory_new() made at @address as one of @kinds (bits); INVALID_VALUE where there is none. */
+CUresult soft_memory_delete(uint64_t address, unsigned int kinds);
+
+/* Frees everything that belongs to a context which ends. */
+void soft_memory_leave(struct soft_context *context);
+
+/* The part of a device's memory that is below chunk size. */
+struct soft_heap;
+
+/* @size bytes, 512-aligned, not in the map; the caller's range must carry soft_heap_release and the backing. */
+CUresult soft_heap_take(struct soft_device *device, uint64_t size, uint64_t *address_out, void **backing_out);
+void soft_heap_release(const struct soft_range *range);
+
+#endif

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The copy and fill entry points. A copy that involves memory the device can't reach by itself has used it when the
+ * call returns; all else is only queued by the asynchronous forms. Any thread.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "broker/softgpu/soft_copy.h"
+#include "broker/softgpu/soft_map.h"
+
+/* A pageable source up to this size is put aside, so that an asynchronous copy of it need not be waited for. */
+#define STAGE_MAX ((uint64_t)64 << 10)
+
+struct copy_command {
+	struct soft_command command;
+	struct soft_transfer transfer;
+	uint8_t staged[];
+};
+
+struct fill_command {
+	struct soft_command command;
+	struct soft_fill fill;
+};
+
+static CUresult copy_run(struct soft_command *command, struct soft_stream *stream)
+{
+	return soft_transfer_run(&((struct copy_command *)command)->transfer);
+}
+
+static CUresult fill_run(struct soft_command *command, struct soft_stream *stream)
+{
+	return soft_fill_run(&((struct fill_command *)command)->fill);
+}
+
+static void plain_free(struct soft_command *command)
+{
+	free(command);
+}
+
+/* Device memory at both ends: even the synchronous forms only queue such copies. */
+static bool copy_on_device(const struct soft_transfer *transfer)
+{
+	struct soft_range to, from;
+
+	return transfer->to.known && transfer->from.known && soft_map_find(transfer->to.address, &to) &&
+	       soft_map_find(transfer->from.address, &from) && !soft_range_on_host(&to) && !soft_range_on_host(&from);
+}
+
+static CUresult copy_submit(CUstream handle, const struct soft_transfer *transfer, bool async)
+{
+	bool nothing = !transfer->width || !transfer->height || !transfer->depth;
+	bool stage = async && !transfer->from.known && transfer->width <= STAGE_MAX && transfer->height == 1 &&
+		     transfer->depth == 1;
+	bool wait = async ? !transfer->to.known || (!transfer->from.known && !stage) : !copy_on_device(transfer);
+	struct soft_ticket *ticket = NULL;
+	struct copy_command *copy;
+
+	SOFT_STREAM_ARG(stream, handle);
+	if (nothing)
+		return CUDA_SUCCESS;
+	copy = calloc(1, sizeof(*copy) + (stage ? transfer->width : 0));
+	if (!copy)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	copy->command.run = copy_run;
+	copy->command.free = plain_free;
+	copy->transfer = *transfer;
+	if (stage) {
+		memcpy(copy->staged, (const void *)(uintptr_t)transfer->from.address, transfer->width);
+		copy->transfer.from.address = (uint64_t)(uintptr_t)copy->staged;
+	}
+	TRY(soft_stream_submit(stream, &copy->command, wait ? &ticket : NULL));
+	if (!wait)
+		return CUDA_SUCCESS;
+	soft_ticket_wait(ticket);
+	soft_ticket_put(ticket);
+	return (CUresult)atomic_load(&soft_stream_context(stream)->error);
+}
+
+static CUresult copy_linear(CUstream stream, uint64_t to, bool to_device, uint64_t from, bool from_device,
+			    uint64_t size, bool async)
+{
+	struct soft_transfer transfer;
+
+	SOFT_ENTER(context);
+	TRY(soft_transfer_linear(&transfer, to, to_device, from, from_device, size));
+	return copy_submit(stream, &transfer, async);
+}
+
+#define HOST(pointer) ((uint64_t)(uintptr_t)(pointer))
+
+SOFT_API(cuMemcpy, CUdeviceptr to, CUdeviceptr from, size_t size)
+{
+	return copy_linear(NULL, to, false, from, false, size, false);
+}
+
+SOFT_API(cuMemcpyAsync, CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream)
+{
+	return copy_linear(stream, to, false, from, false, size, true);
+}
+
+SOFT_API(cuMemcpyHtoD_v2, CUdeviceptr to, const void *from, size_t size)
+{
+	return copy_linear(NULL, to, true, HOST(from), false, size, false);
+}
+
+SOFT_API(cuMemcpyHtoDAsync_v2, CUdeviceptr to, const void *from, size_t size, CUstream stream)
+{
+	return copy_linear(stream, to, true, HOST(from), false, size, true);
+}
+
+SOFT_API(cuMemcpyDtoH_v2, void *to, CUdeviceptr from, size_t size)
+{
+	return copy_linear(NULL, HOST(to), false, from, true, size, false);
+}
+
+SOFT_API(cuMemcpyDtoHAsync_v2, void *to, CUdeviceptr from, size_t size, CUstream stream)
+{
+	return copy_linear(stream, HOST(to), false, from, true, size, true);
+}
+
+SOFT_API(cuMemcpyDtoD_v2, CUdeviceptr to, CUdeviceptr from, size_t size)
+{
+	return copy_linear(NULL, to, true, from, true, size, false);
+}
+
+SOFT_API(cuMemcpyDtoDAsync_v2, CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream)
+{
+	return copy_linear(stream, to, true, from, true, size, true);
+}
+
+static CUresult copy_peer(CUstream stream, CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
+			  CUcontext from_context, size_t size, bool async)
+{
+	SOFT_HELD struct soft_context *first = NULL, *second = NULL;
+
+	TRY(soft_ready());
+	TRY(soft_context_find(to_context, &first));
+	TRY(soft_context_find(from_context, &second));
+	return copy_linear(stream, to, true, from, true, size, async);
+}
+
+SOFT_API(cuMemcpyPeer, CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t size)
+{
+	return copy_peer(NULL, to, to_context, from, from_context, size, false);
+}
+
+SOFT_API(cuMemcpyPeerAsync, CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
+	 size_t size, CUstream stream)
+{
+	return copy_peer(stream, to, to_context, from, from_context, size, true);
+}
+
+static CUresult copy_box(CUstream stream, const CUDA_MEMCPY3D *copy, bool async)
+{
+	struct soft_transfer transfer;
+
+	SOFT_ENTER(context);
+	if (!copy)
+		return CUDA_ERROR_INVALID_VALUE;
+	TRY(soft_transfer_box(&transfer, copy));
+	return copy_submit(stream, &transfer, async);
+}
+
+static CUresult copy_flat(CUstream stream, const CUDA_MEMCPY2D *flat, bool async)
+{
+	CUDA_MEMCPY3D box;
+
+	TRY(soft_ready());
+	if (!flat)
+		return CUDA_ERROR_INVALID_VALUE;
+	box = (CUDA_MEMCPY3D){
+		.srcXInBytes = flat->srcXInBytes,
+		.srcY = flat->srcY,
+		.srcMemoryType = flat->srcMemoryType,
+		.srcHost = flat->srcHost,
+		.srcDevice = flat->srcDevice,
+		.srcArray = flat->srcArray,
+		.srcPitch = flat->srcPitch,
+		.dstXInBytes = flat->dstXInBytes,
+		.dstY = flat->dstY,
+		.dstMemoryType = flat->dstMemoryType,
+		.dstHost = flat->dstHost,
+		.dstDevice = flat->dstDevice,
+		.dstArray = flat->dstArray,
+		.dstPitch = flat->dstPitch,
+		.WidthInBytes = flat->WidthInBytes,
+		.Height = flat->Height,
+		.Depth = 1,
+	};
+	return copy_box(stream, &box, async);
+}
+
+SOFT_API(cuMemcpy2D_v2, const CUDA_MEMCPY2D *copy)
+{
+	return copy_flat(NULL, copy, false);
+}
+
+SOFT_API(cuMemcpy2DUnaligned_v2, const CUDA_MEMCPY2D *copy)
+{
+	return copy_flat(NULL, copy, false);
+}
+
+SOFT_API(cuMemcpy2DAsync_v2, const CUDA_MEMCPY2D *copy, CUstream stream)
+{
+	return copy_flat(stream, copy, true);
+}
+
+SOFT_API(cuMemcpy3D_v2, const CUDA_MEMCPY3D *copy)
+{
+	return copy_box(NULL, copy, false);
+}
+
+SOFT_API(cuMemcpy3DAsync_v2, const CUDA_MEMCPY3D *copy, CUstream stream)
+{
+	return copy_box(stream, copy, true);
+}
+
+static CUresult copy_box_peer(CUstream stream, const CUDA_MEMCPY3D *copy, bool async)
+{
+	SOFT_HELD struct soft_context *first = NULL, *second = NULL;
+
+	TRY(soft_ready());
+	if (!copy)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (copy->srcMemoryType != CU_MEMORYTYPE_HOST)
+		TRY(soft_context_find(copy->reserved0, &first));
+	if (copy->dstMemoryType != CU_MEMORYTYPE_HOST)
+		TRY(soft_context_find(copy->reserved1, &second));
+	return copy_box(stream, copy, async);
+}
+
+SOFT_API(cuMemcpy3DPeer, const CUDA_MEMCPY3D *copy)
+{
+	return copy_box_peer(NULL, copy, false);
+}
+
+SOFT_API(cuMemcpy3DPeerAsync, const CUDA_MEMCPY3D *copy, CUstream stream)
+{
+	return copy_box_peer(stream, copy, true);
+}
+
+/* ---- fills ---- */
+
+static CUresult fill_submit(CUstream handle, CUdeviceptr to, size_t pitch, uint32_t value, unsigned int element,
+			    size_t width, size_t height)
+{
+	struct fill_command *command;
+	struct soft_fill fill;
+
+	SOFT_ENTER(context);
+	TRY(soft_fill_plane(&fill, to, pitch, value, element, width, height));
+	SOFT_STREAM_ARG(stream, handle);
+	if (!width || !height)
+		return CUDA_SUCCESS;
+	command = calloc(1, sizeof(*command));
+	if (!command)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	command->command.run = fill_run;
+	command->command.free = plain_free;
+	command->fill = fill;
+	return soft_stream_submit(stream, &command->command, NULL);
+}
+
+/* Host memory is filled when the call returns; device memory need not be. */
+static CUresult fill_now(CUdeviceptr to, size_t pitch, uint32_t value, unsigned int element, size_t width,
+			 size_t height)
+{
+	struct soft_range range;
+
+	TRY(fill_submit(NULL, to, pitch, value, element, width, height));
+	if (soft_map_find(to, &range) && (soft_range_on_host(&range) || range.kind == SOFT_RANGE_MANAGED)) {
+		SOFT_STREAM_ARG(stream, NULL);
+		return soft_stream_sync(stream);
+	}
+	return CUDA_SUCCESS;
+}
+
+SOFT_API(cuMemsetD8_v2, CUdeviceptr to, unsigned char value, size_t count)
+{
+	return fill_now(to, 0, value, 1, count, 1);
+}
+
+SOFT_API(cuMemsetD16_v2, CUdeviceptr to, unsigned short value, size_t count)
+{
+	return fill_now(to, 0, value, 2, count, 1);
+}
+
+SOFT_API(cuMemsetD32_v2, CUdeviceptr to, unsigned int value, size_t count)
+{
+	return fill_now(to, 0, value, 4, count, 1);
+}
+
+SOFT_API(cuMemsetD2D8_v2, CUdeviceptr to, size_t pitch, unsigned char value, size_t width, size_t height)
+{
+	return fill_now(to, pitch, value, 1, width, height);
+}
+
+SOFT_API(cuMemsetD2D16_v2, CUdeviceptr to, size_t pitch, unsigned short value, size_t width, size_t height)
+{
+	return fill_now(to, pitch, value, 2, width, height);
+}
+
+SOFT_API(cuMemsetD2D32_v2, CUdeviceptr to, size_t pitch, unsigned int value, size_t width, size_t height)
+{
+	return fill_now(to, pitch, value, 4, width, height);
+}
+
+SOFT_API(cuMemsetD8Async, CUdeviceptr to, unsigned char value, size_t count, CUstream stream)
+{
+	return fill_submit(stream, to, 0, value, 1, count, 1);
+}
+
+SOFT_API(cuMemsetD16Async, CUdeviceptr to, unsigned short value, size_t count, CUstream stream)
+{
+	return fill_submit(stream, to, 0, value, 2, count, 1);
+}
+
+SOFT_API(cuMemsetD32Async, CUdeviceptr to, unsigned int value, size_t count, CUstream stream)
+{
+	return fill_submit(stream, to, 0, value, 4, count, 1);
+}
+
+SOFT_API(cuMemsetD2D8Async, CUdeviceptr to, size_t pitch, unsigned char value, size_t width, size_t height,
+	 CUstream stream)
+{
+	return fill_submit(stream, to, pitch, value, 1, width, height);
+}
+
+SOFT_API(cuMemsetD2D16Async, CUdeviceptr to, size_t pitch, unsigned short value, size_t width, size_t height,
+	 CUstream stream)
+{
+	return fill_submit(stream, to, pitch, value, 2, width, height);
+}
+
+SOFT_API(cuMemsetD2D32Async, CUdeviceptr to, size_t pitch, unsigned int value, size_t width, size_t height,
+	 CUstream stream)
+{
+	return fill_submit(stream, to, pitch, value, 4, width, height);
+}
