@@ -21,7 +21,8 @@
 #define NS_PER_S	 1000000000u
 #define EVENTS_AT_ONCE	 64
 #define CONTROL_CONN_MAX 8
-#define LISTEN_BACKLOG	 64
+/* A full queue would cost whoever comes then a second, and that is trouble nobody asked for. */
+#define LISTEN_BACKLOG 1024
 
 /* epoll's user data; that of connections begins at CONN_EVENT. */
 enum what { WHAT_LISTEN, WHAT_SIGNAL, WHAT_TIMER, WHAT_CONTROL, WHAT_CONTROL_CONN };
