@@ -34,6 +34,8 @@ FUZZ_TARGETS := $(patsubst tests/fuzz/%.c,%,$(sort $(wildcard tests/fuzz/fuzz_*.
 FUZZ_SECONDS ?= 60
 FUZZ_CC ?= clang
 FUZZ_REPLAYS :=
+# All sources of a target are compiled in one go, without dependency files.
+FUZZ_HEADERS := $(wildcard broker/*/*.h libgleamcuda/*.h tests/lib/*.h)
 
 fuzz_line = $(shell sed -n 's|^// sources:||p' tests/fuzz/$(1).c)
 fuzz_sources = $(patsubst gen/%,$(O)/gen/%,$(shell echo '$(call fuzz_line,$(1))' | sed 's/libs:.*//'))
@@ -47,11 +49,11 @@ $(O)/tests/fuzz/$(1): $(call objects,tests/fuzz/$(1).c tests/lib/fuzz_replay.c $
 	@mkdir -p $$(@D)
 	$$(Q)$$(CC) $$(ALL_CFLAGS) -o $$@ $$^ $$(ALL_LDFLAGS) $(3)
 
-$(O)/fuzz/$(1)/$(1): tests/fuzz/$(1).c $(2) | $$(GENERATED)
+$(O)/fuzz/$(1)/$(1): tests/fuzz/$(1).c $(2) $(FUZZ_HEADERS) | $$(GENERATED)
 	$$(call say,FUZZCC,$(1))
 	@mkdir -p $$(@D)
 	$$(Q)$(FUZZ_CC) $$(CPPFLAGS) -std=gnu11 $$(WARNINGS) -O1 -g -pthread -fno-omit-frame-pointer \
-		-fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined -o $$@ $$^ $(3)
+		-fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined -o $$@ $$(filter %.c,$$^) $(3)
 
 .PHONY: run-$(1)
 run-$(1): $(O)/fuzz/$(1)/$(1)
