@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The program's own virtual memory management: physical memory is one real handle at the worker, addresses are ours.
+ * Creating asks, for the answer may be "out of memory"; mapping, access and release are messages. Unmapping first waits
+ * for what may still use the memory, since commands may still be queued behind others. Application threads.
+ */
+#include <pthread.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "gen/bodies.h"
+#include "gen/msg.h"
+#include "libgleamcuda/call.h"
+#include "libgleamcuda/context.h"
+#include "libgleamcuda/handle.h"
+#include "libgleamcuda/memory.h"
+#include "libgleamcuda/range.h"
+#include "libgleamcuda/session.h"
+#include "libgleamcuda/stable.h"
+#include "libgleamcuda/stream.h"
+
+struct vmm {
+	uint64_t handle;
+	uint64_t size;
+	CUmemAllocationProp prop;
+	uint32_t node_device;
+	/* guarded by lock */
+	uint32_t refs; /* of the program: create and retain */
+	uint32_t maps;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct stable vmms = STABLE(struct vmm);
+
+static struct vmm *vmm_of(CUmemGenericAllocationHandle handle)
+{
+	return handle_data(OBJECT_VMM, handle);
+}
+
+/* The device as the worker counts of a location; false if it is no device of ours. */
+static bool location_device(const CUmemLocation *location, uint32_t *device_out)
+{
+	struct context *primary;
+
+	if (location->type != CU_MEM_LOCATION_TYPE_DEVICE)
+		return false;
+	primary = context_primary(location->id);
+	if (!primary)
+		return false;
+	*device_out = primary->node_device;
+	return true;
+}
+
+static CUresult prop_check(struct call *call, const CUmemAllocationProp *prop, uint32_t *device_out)
+{
+	if (!prop || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (prop->location.type == CU_MEM_LOCATION_TYPE_HOST || prop->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
+	    prop->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT)
+		return call_refuse(call, "host memory of the server is not the program's");
+	if (!location_device(&prop->location, device_out))
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (prop->requestedHandleTypes & ~(unsigned int)CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+		return call_refuse(call, "memory can be shared with other processes by file descriptor only");
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuMemGetAllocationGranularity(struct call *call, size_t *granularity, const CUmemAllocationProp *prop,
+					  CUmemAllocationGranularity_flags option)
+{
+	const struct snapshot_device *d;
+	uint32_t device = 0;
+	CUresult result;
+
+	if (!granularity || (option != CU_MEM_ALLOC_GRANULARITY_MINIMUM && option != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED))
+		return CUDA_ERROR_INVALID_VALUE;
+	result = prop_check(call, prop, &device);
+	if (result)
+		return result;
+	d = &call->session->snapshot.devices[device];
+	*granularity = option == CU_MEM_ALLOC_GRANULARITY_MINIMUM ? d->granularity : d->granularity_recommended;
+	return CUDA_SUCCESS;
+}
+
+/* ---- physical memory ---- */
+
+CUresult do_cuMemCreate(struct call *call, CUmemGenericAllocationHandle *handle, size_t size,
+			const CUmemAllocationProp *prop, unsigned long long flags)
+{
+	struct msg_gleamVmmCreate m = { .size = size };
+	struct vmm *vmm;
+	CUresult result;
+
+	if (!handle || !size || flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = prop_check(call, prop, &m.device);
+	if (result)
+		return result;
+	if (size % call->session->snapshot.devices[m.device].granularity)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (size > DEVICE_SPAN)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	vmm = stable_take(&vmms);
+	if (!vmm)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*vmm = (struct vmm){ .size = size, .prop = *prop, .node_device = m.device, .refs = 1 };
+	/* Physical memory belongs to no context: it outlives a reset. */
+	vmm->handle = handle_new(OBJECT_VMM, NULL, vmm);
+	if (!vmm->handle) {
+		result = CUDA_ERROR_OUT_OF_MEMORY;
+		goto give_vmm;
+	}
+	m.handle = vmm->handle;
+	result = call_open(call, OP_gleamVmmCreate, msg_gleamVmmCreate_size(&m));
+	if (!result) {
+		msg_gleamVmmCreate_put(&call->w, &m);
+		result = call_wait(call);
+	}
+	if (result)
+		goto end_handle;
+	*handle = vmm->handle;
+	return CUDA_SUCCESS;
+
+end_handle:
+	handle_end(vmm->handle);
+give_vmm:
+	stable_give(&vmms, vmm);
+	return result;
+}
+
+/* Nobody of the program holds it, and nothing is mapped: the worker can let go. */
+static CUresult release_post(struct call *call, struct vmm *vmm)
+{
+	struct msg_gleamVmmRelease m = { .handle = vmm->handle };
+	CUresult result = call_open(call, OP_gleamVmmRelease, msg_gleamVmmRelease_size(&m));
+
+	if (result)
+		return result;
+	msg_gleamVmmRelease_put(&call->w, &m);
+	call_post(call);
+	stable_give(&vmms, handle_end(vmm->handle));
+	return CUDA_SUCCESS;
+}
+
+static CUresult vmm_put(struct call *call, struct vmm *vmm, uint32_t *count)
+{
+	bool last;
+
+	pthread_mutex_lock(&lock);
+	if (!*count) {
+		pthread_mutex_unlock(&lock);
+		return CUDA_ERROR_INVALID_VALUE;
+	}
+	--*count;
+	last = !vmm->refs && !vmm->maps;
+	pthread_mutex_unlock(&lock);
+	return last ? release_post(call, vmm) : CUDA_SUCCESS;
+}
+
+CUresult do_cuMemRelease(struct call *call, CUmemGenericAllocationHandle handle)
+{
+	struct vmm *vmm = vmm_of(handle);
+
+	return vmm ? vmm_put(call, vmm, &vmm->refs) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult do_cuMemRetainAllocationHandle(struct call *call, CUmemGenericAllocationHandle *handle, void *addr)
+{
+	struct range range;
+	struct vmm *vmm;
+
+	if (!handle || !range_find((uint64_t)(uintptr_t)addr, &range) || range.kind != RANGE_MAPPED)
+		return CUDA_ERROR_INVALID_VALUE;
+	vmm = range.owner;
+	pthread_mutex_lock(&lock);
+	vmm->refs++;
+	pthread_mutex_unlock(&lock);
+	*handle = vmm->handle;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuMemGetAllocationPropertiesFromHandle(struct call *call, CUmemAllocationProp *prop,
+						   CUmemGenericAllocationHandle handle)
+{
+	struct vmm *vmm = vmm_of(handle);
+
+	if (!prop || !vmm)
+		return CUDA_ERROR_INVALID_VALUE;
+	*prop = vmm->prop;
+	return CUDA_SUCCESS;
+}
+
+/* ---- addresses ---- */
+
+CUresult do_cuMemAddressReserve(struct call *call, CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
+				unsigned long long flags)
+{
+	struct range range = { .kind = RANGE_RESERVED, .device = -1, .size = size };
+	uint32_t device = call->context ? call->context->node_device : 0;
+	uint64_t align = alignment < PIECE_SMALL ? PIECE_SMALL : alignment;
+
+	if (!ptr || !size || size % PIECE_SMALL || flags || (alignment & (alignment - 1)))
+		return CUDA_ERROR_INVALID_VALUE;
+	range.start = memory_space_take(device, size, align, addr);
+	if (!range.start)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (range_add(&range)) {
+		memory_space_give(range.start, size);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*ptr = range.start;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuMemAddressFree(struct call *call, CUdeviceptr ptr, size_t size)
+{
+	struct range range;
+
+	if (!range_find_reserved(ptr, &range) || range.start != ptr || range.size != size || range_overlaps(ptr, size))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (range_remove(ptr, true, NULL))
+		return CUDA_ERROR_INVALID_VALUE;
+	memory_space_give(ptr, size);
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuMemMap(struct call *call, CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+		     unsigned long long flags)
+{
+	struct msg_gleamVmmMap m = { .address = ptr, .size = size, .handle = handle };
+	struct range range = { .start = ptr, .size = size, .kind = RANGE_MAPPED, .flags = RANGE_NO_ACCESS, .dev = ptr };
+	struct range reserved;
+	struct vmm *vmm = vmm_of(handle);
+	CUresult result;
+
+	if (!vmm || !size || flags || ptr % PIECE_SMALL || offset > vmm->size || size > vmm->size - offset)
+		return CUDA_ERROR_INVALID_VALUE;
+	/* As the driver: a handle is mapped whole. */
+	if (offset || size != vmm->size)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	if (!range_find_reserved(ptr, &reserved) || ptr - reserved.start > reserved.size - size ||
+	    size > reserved.size)
+		return CUDA_ERROR_INVALID_VALUE;
+	range.device = vmm->prop.location.id;
+	range.handle_types = (uint32_t)vmm->prop.requestedHandleTypes;
+	range.block_id = handle;
+	range.owner = vmm;
+	if (range_add(&range))
+		return CUDA_ERROR_INVALID_VALUE;
+	pthread_mutex_lock(&lock);
+	vmm->maps++;
+	pthread_mutex_unlock(&lock);
+	result = call_open(call, OP_gleamVmmMap, msg_gleamVmmMap_size(&m));
+	if (result)
+		return result; /* the session has ended */
+	msg_gleamVmmMap_put(&call->w, &m);
+	call_post(call);
+	return CUDA_SUCCESS;
+}
+
+/* Do mappings cover [ptr, ptr + size) exactly, each of them whole? */
+static bool mappings_whole(uint64_t ptr, uint64_t size)
+{
+	struct range range;
+	uint64_t at = ptr;
+
+	if (!size || size > DEVICE_SPAN)
+		return false;
+	while (at < ptr + size) {
+		if (!range_find(at, &range) || range.kind != RANGE_MAPPED || range.start != at ||
+		    range.size > ptr + size - at)
+			return false;
+		at += range.size;
+	}
+	return true;
+}
+
+CUresult do_cuMemUnmap(struct call *call, CUdeviceptr ptr, size_t size)
+{
+	struct msg_gleamVmmUnmap m = { .address = ptr, .size = size };
+	CUresult result = CUDA_SUCCESS;
+	uint64_t at = ptr;
+
+	if (!mappings_whole(ptr, size))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (call->context) {
+		result = context_wait(call);
+		if (result)
+			return result;
+	}
+	result = call_open(call, OP_gleamVmmUnmap, msg_gleamVmmUnmap_size(&m));
+	if (result)
+		return result;
+	msg_gleamVmmUnmap_put(&call->w, &m);
+	call_post(call);
+	while (at < ptr + size) {
+		struct range range;
+
+		if (range_remove(at, false, &range))
+			break;
+		at += range.size;
+		vmm_put(call, range.owner, &((struct vmm *)range.owner)->maps);
+	}
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuMemSetAccess(struct call *call, CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)
+{
+	struct msg_gleamVmmAccess m = { .address = ptr, .size = size };
+	CUresult result = CUDA_SUCCESS;
+
+	if (!desc || !count || !mappings_whole(ptr, size))
+		return CUDA_ERROR_INVALID_VALUE;
+	for (size_t i = 0; i < count && !result; i++) {
+		if (!location_device(&desc[i].location, &m.device))
+			return desc[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE ? CUDA_ERROR_INVALID_DEVICE :
+										       CUDA_ERROR_NOT_SUPPORTED;
+		m.access = desc[i].flags;
+		if (m.access != CU_MEM_ACCESS_FLAGS_PROT_NONE && m.access != CU_MEM_ACCESS_FLAGS_PROT_READ &&
+		    m.access != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+			return CUDA_ERROR_INVALID_VALUE;
+		result = call_open(call, OP_gleamVmmAccess, msg_gleamVmmAccess_size(&m));
+		if (result)
+			break;
+		msg_gleamVmmAccess_put(&call->w, &m);
+		call_post(call);
+		for (uint64_t at = ptr; at < ptr + size;) {
+			struct range range;
+
+			if (!range_find(at, &range))
+				break;
+			range_flags(at, RANGE_NO_ACCESS | RANGE_READ_ONLY,
+				    m.access == CU_MEM_ACCESS_FLAGS_PROT_NONE ? RANGE_NO_ACCESS :
+				    m.access == CU_MEM_ACCESS_FLAGS_PROT_READ ? RANGE_READ_ONLY :
+										0);
+			at = range.start + range.size;
+		}
+	}
+	return result;
+}
+
+CUresult do_cuMemGetAccess(struct call *call, unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr)
+{
+	struct range range;
+	uint32_t device;
+
+	if (!flags || !location || !range_find(ptr, &range) || range.kind != RANGE_MAPPED)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!location_device(location, &device))
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (range.flags & RANGE_NO_ACCESS || device != ((struct vmm *)range.owner)->node_device)
+		*flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
+	else
+		*flags = range.flags & RANGE_READ_ONLY ? CU_MEM_ACCESS_FLAGS_PROT_READ :
+							 CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+	return CUDA_SUCCESS;
+}
+
+/* ---- between processes ---- */
+
+CUresult do_cuMemExportToShareableHandle(struct call *call, void *shareableHandle, CUmemGenericAllocationHandle handle,
+					 CUmemAllocationHandleType handleType, unsigned long long flags)
+{
+	if (!shareableHandle || !vmm_of(handle) || flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	return call_refuse(call, "memory can't be passed between the workers of a server yet");
+}
+
+CUresult do_cuMemImportFromShareableHandle(struct call *call, CUmemGenericAllocationHandle *handle, void *osHandle,
+					   CUmemAllocationHandleType shHandleType)
+{
+	return call_refuse(call, "memory can't be passed between the workers of a server yet");
+}
+
+CUresult do_cuMemGetHandleForAddressRange(struct call *call, void *handle, CUdeviceptr dptr, size_t size,
+					  CUmemRangeHandleType handleType, unsigned long long flags)
+{
+	return call_refuse(call, "devices on this machine can't reach a GPU of another (dma-buf)");
+}
