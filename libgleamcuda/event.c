@@ -11,6 +11,7 @@
 #include "gen/msg.h"
 #include "libgleamcuda/call.h"
 #include "libgleamcuda/context.h"
+#include "libgleamcuda/event.h"
 #include "libgleamcuda/handle.h"
 #include "libgleamcuda/session.h"
 #include "libgleamcuda/stable.h"
@@ -117,9 +118,10 @@ CUresult event_for_launch(struct call *call, CUevent hEvent, uint64_t *handle_ou
 
 	if (result)
 		return result;
-	if (event->context != call->context || !(event->flags & CU_EVENT_DISABLE_TIMING))
-		return CUDA_ERROR_INVALID_VALUE;
-	return CUDA_SUCCESS;
+	if (event->context != call->context)
+		return CUDA_ERROR_INVALID_HANDLE;
+	/* Measured: an event with timing is "not supported" here. */
+	return event->flags & CU_EVENT_DISABLE_TIMING ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 void event_launched(struct call *call, uint64_t handle, uint64_t stream, uint64_t seq)

@@ -531,8 +531,10 @@ CUresult image_load(struct call *call, uint64_t object, const void *bytes, uint6
 /* ---- one function ---- */
 
 CUresult image_ask(struct call *call, uint64_t object, struct answer *answer, const char *name,
-		   struct answer_function **function_out)
+		   struct answer_function **function_out, int32_t attributes_out[VERDICT_ATTRIBUTES])
 {
+	struct answer_function *function = NULL;
+	struct verdict_function told;
 	struct msg_gleamFunctionInfo m = { .object = object, .name = name };
 	uint8_t *cells, *record;
 	void *room;
@@ -557,7 +559,18 @@ CUresult image_ask(struct call *call, uint64_t object, struct answer *answer, co
 		session_cells_give(call->session, &m.answer);
 	if (result)
 		return result;
-	*function_out = record ? answer_learn(answer, name, record, SESSION_CELL_SIZE) : NULL;
-	free(record);
-	return *function_out ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+	if (record) {
+		struct reader r = reader_on(record, SESSION_CELL_SIZE);
+
+		if (verdict_function_get(&r, &told) && (told.flags & VERDICT_HAS_ATTRIBUTES) &&
+		    (told.flags & VERDICT_HAS_PARAMS)) {
+			memcpy(attributes_out, told.attributes, sizeof(told.attributes));
+			function = answer_learn(answer, name, record, SESSION_CELL_SIZE);
+		}
+		free(record);
+	}
+	if (!function)
+		return CUDA_ERROR_UNKNOWN;
+	*function_out = function;
+	return CUDA_SUCCESS;
 }

@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Functions and kernels: cuFunc* and cuKernel*. Attributes came with the load; what the program sets is remembered here
+ * and told to the worker without waiting, so the checks are the driver's (measured with driver 580.159). A setting of a
+ * function is its own; one of a kernel reaches its functions on that device too. Application threads.
+ */
+#include <stddef.h>
+
+#include "gen/bodies.h"
+#include "gen/msg.h"
+#include "libgleamcuda/call.h"
+#include "libgleamcuda/context.h"
+#include "libgleamcuda/device.h"
+#include "libgleamcuda/handle.h"
+#include "libgleamcuda/program.h"
+
+/* ---- attributes ---- */
+
+static CUresult value_check(int attribute, int value, const int32_t *values, int device)
+{
+	const int32_t *limits = device_at(device)->raw->attributes;
+	bool good;
+
+	switch (attribute) {
+	case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
+		good = value >= 0 && value <= limits[CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN] -
+						      values[CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES];
+		break;
+	case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+		good = value >= -1 && value <= 100;
+		break;
+	case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
+	case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
+	case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
+		good = value >= 0;
+		break;
+	case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
+		good = true;
+		break;
+	case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+		good = value >= 0 && value <= CU_CLUSTER_SCHEDULING_POLICY_LOAD_BALANCING;
+		break;
+	default:
+		good = false;
+		break;
+	}
+	return good ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+static void function_value_set(struct function *function, int attribute, int value)
+{
+	if (attribute == CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED)
+		value = value != 0;
+	__atomic_store_n(&function->values[attribute], value, __ATOMIC_RELAXED);
+}
+
+CUresult do_cuFuncGetAttribute(struct call *call, int *pi, CUfunction_attribute attrib, CUfunction hfunc)
+{
+	struct function *function;
+	CUresult result;
+
+	if (!pi)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = function_of(hfunc, &function);
+	if (result)
+		return result;
+	if ((unsigned int)attrib >= VERDICT_ATTRIBUTES)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = function_ready(call, function);
+	if (!result)
+		*pi = function_value(function, attrib);
+	return result;
+}
+
+CUresult do_cuFuncSetAttribute(struct call *call, CUfunction hfunc, CUfunction_attribute attrib, int value)
+{
+	struct msg_cuFuncSetAttribute m = { .attrib = (uint32_t)attrib, .value = value };
+	struct function *function;
+	CUresult result = function_of(hfunc, &function);
+
+	if (!result)
+		result = function_ready(call, function);
+	if (!result)
+		result = value_check((int)attrib, value, function->values, function->context->device);
+	if (result)
+		return result;
+	m.hfunc = function->handle;
+	call->context = function->context;
+	/* Set again to what it is: frameworks do that before each launch. */
+	if (function_value(function, attrib) == value)
+		return CUDA_SUCCESS;
+	result = call_open(call, OP_cuFuncSetAttribute, msg_cuFuncSetAttribute_size(&m));
+	if (result)
+		return result;
+	msg_cuFuncSetAttribute_put(&call->w, &m);
+	call_post(call);
+	function_value_set(function, (int)attrib, value);
+	return CUDA_SUCCESS;
+}
+
+static CUresult kernel_on(struct call *call, CUkernel hkernel, CUdevice dev, struct kernel **kernel_out,
+			  struct kernel_values **values_out)
+{
+	CUresult result = kernel_of(hkernel, kernel_out);
+
+	if (result)
+		return result;
+	if (!device_at(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	return kernel_values_of(call, *kernel_out, dev, values_out);
+}
+
+CUresult do_cuKernelGetAttribute(struct call *call, int *pi, CUfunction_attribute attrib, CUkernel kernel, CUdevice dev)
+{
+	struct kernel_values *values;
+	struct kernel *k;
+	CUresult result;
+
+	if (!pi)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = kernel_on(call, kernel, dev, &k, &values);
+	if (result)
+		return result;
+	if ((unsigned int)attrib >= VERDICT_ATTRIBUTES)
+		return CUDA_ERROR_INVALID_VALUE;
+	*pi = __atomic_load_n(&values->values[attrib], __ATOMIC_RELAXED);
+	return CUDA_SUCCESS;
+}
+
+/* A setting reaches every function that the kernel has on the device. */
+static bool functions_have(struct kernel *kernel, CUdevice dev, int attribute, int value, bool set)
+{
+	bool same = true;
+
+	for (uint32_t i = 0; i < SESSION_CONTEXTS; i++) {
+		struct function *function = __atomic_load_n(&kernel->functions[i], __ATOMIC_ACQUIRE);
+
+		if (!function || function->context->device != dev || !__atomic_load_n(&function->ready, __ATOMIC_ACQUIRE))
+			continue;
+		if (set)
+			function_value_set(function, attribute, value);
+		else
+			same &= function_value(function, (CUfunction_attribute)attribute) == value;
+	}
+	return same;
+}
+
+CUresult do_cuKernelSetAttribute(struct call *call, CUfunction_attribute attrib, int val, CUkernel kernel, CUdevice dev)
+{
+	struct msg_cuKernelSetAttribute m = { .attrib = (uint32_t)attrib, .val = val };
+	struct kernel_values *values;
+	struct kernel *k;
+	CUresult result = kernel_on(call, kernel, dev, &k, &values);
+
+	if (!result)
+		result = value_check((int)attrib, val, values->values, dev);
+	if (result)
+		return result;
+	if (__atomic_load_n(&values->values[attrib], __ATOMIC_RELAXED) == val &&
+	    functions_have(k, dev, (int)attrib, val, false))
+		return CUDA_SUCCESS;
+	m.kernel = k->handle;
+	m.dev = (int32_t)device_at(dev)->node_device;
+	result = call_open(call, OP_cuKernelSetAttribute, msg_cuKernelSetAttribute_size(&m));
+	if (result)
+		return result;
+	msg_cuKernelSetAttribute_put(&call->w, &m);
+	call_post(call);
+	__atomic_store_n(&values->values[attrib], val, __ATOMIC_RELAXED);
+	functions_have(k, dev, (int)attrib, val, true);
+	return CUDA_SUCCESS;
+}
+
+/* ---- cache and bank preferences ---- */
+
+CUresult do_cuFuncSetCacheConfig(struct call *call, CUfunction hfunc, CUfunc_cache config)
+{
+	struct msg_cuFuncSetCacheConfig m = { .config = (uint32_t)config };
+	struct function *function;
+	CUresult result = function_of(hfunc, &function);
+
+	if (result)
+		return result;
+	if ((unsigned int)config > CU_FUNC_CACHE_PREFER_EQUAL)
+		return CUDA_ERROR_INVALID_VALUE;
+	m.hfunc = function->handle;
+	call->context = function->context;
+	result = call_open(call, OP_cuFuncSetCacheConfig, msg_cuFuncSetCacheConfig_size(&m));
+	if (result)
+		return result;
+	msg_cuFuncSetCacheConfig_put(&call->w, &m);
+	call_post(call);
+	__atomic_store_n(&function->cache_config, (uint32_t)config, __ATOMIC_RELAXED);
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuKernelSetCacheConfig(struct call *call, CUkernel kernel, CUfunc_cache config, CUdevice dev)
+{
+	struct msg_cuKernelSetCacheConfig m = { .config = (uint32_t)config };
+	struct kernel *k;
+	CUresult result = kernel_of(kernel, &k);
+
+	if (result)
+		return result;
+	if (!device_at(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	if ((unsigned int)config > CU_FUNC_CACHE_PREFER_EQUAL)
+		return CUDA_ERROR_INVALID_VALUE;
+	m.kernel = k->handle;
+	m.dev = (int32_t)device_at(dev)->node_device;
+	result = call_open(call, OP_cuKernelSetCacheConfig, msg_cuKernelSetCacheConfig_size(&m));
+	if (result)
+		return result;
+	msg_cuKernelSetCacheConfig_put(&call->w, &m);
+	call_post(call);
+	__atomic_store_n(&k->cache_config[dev], (uint32_t)config, __ATOMIC_RELAXED);
+	for (uint32_t i = 0; i < SESSION_CONTEXTS; i++) {
+		struct function *function = __atomic_load_n(&k->functions[i], __ATOMIC_ACQUIRE);
+
+		if (function && function->context->device == dev)
+			__atomic_store_n(&function->cache_config, (uint32_t)config, __ATOMIC_RELAXED);
+	}
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuFuncSetSharedMemConfig(struct call *call, CUfunction hfunc, CUsharedconfig config)
+{
+	struct msg_cuFuncSetSharedMemConfig m = { .config = (uint32_t)config };
+	struct function *function;
+	CUresult result = function_of(hfunc, &function);
+
+	if (result)
+		return result;
+	if ((unsigned int)config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE)
+		return CUDA_ERROR_INVALID_VALUE;
+	m.hfunc = function->handle;
+	call->context = function->context;
+	result = call_open(call, OP_cuFuncSetSharedMemConfig, msg_cuFuncSetSharedMemConfig_size(&m));
+	if (result)
+		return result;
+	msg_cuFuncSetSharedMemConfig_put(&call->w, &m);
+	call_post(call);
+	return CUDA_SUCCESS;
+}
+
+/* ---- names, layouts, relations ---- */
+
+CUresult do_cuFuncGetName(struct call *call, const char **name, CUfunction hfunc)
+{
+	struct function *function;
+	CUresult result;
+
+	(void)call;
+	/* A NULL function is a wrong value here, not a wrong handle: measured. */
+	if (!name || !hfunc)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = function_of(hfunc, &function);
+	if (!result)
+		*name = function->info->name;
+	return result;
+}
+
+CUresult do_cuKernelGetName(struct call *call, const char **name, CUkernel hfunc)
+{
+	struct kernel *kernel;
+	CUresult result;
+
+	(void)call;
+	if (!name || !hfunc)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = kernel_of(hfunc, &kernel);
+	if (!result)
+		*name = kernel->info->name;
+	return result;
+}
+
+static CUresult param_tell(const struct function *function, size_t index, size_t *offset_out, size_t *size_out)
+{
+	if (index >= function->param_count)
+		return CUDA_ERROR_INVALID_VALUE;
+	*offset_out = function->params[index].offset;
+	if (size_out)
+		*size_out = function->params[index].size;
+	return CUDA_SUCCESS;
+}
+
+CUresult do_cuFuncGetParamInfo(struct call *call, CUfunction func, size_t paramIndex, size_t *paramOffset,
+			       size_t *paramSize)
+{
+	struct function *function;
+	CUresult result;
+
+	if (!paramOffset || !func)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = function_of(func, &function);
+	if (!result)
+		result = function_ready(call, function);
+	return result ? result : param_tell(function, paramIndex, paramOffset, paramSize);
+}
+
+CUresult do_cuKernelGetParamInfo(struct call *call, CUkernel kernel, size_t paramIndex, size_t *paramOffset,
+				 size_t *paramSize)
+{
+	struct function *function;
+	struct kernel *k;
+	CUresult result;
+
+	if (!paramOffset || !kernel)
+		return CUDA_ERROR_INVALID_VALUE;
+	/* The driver loads the function for it. */
+	if (!call->context)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	result = kernel_of(kernel, &k);
+	if (!result)
+		result = kernel_function(call, k, call->context, &function);
+	if (!result)
+		result = function_ready(call, function);
+	return result ? result : param_tell(function, paramIndex, paramOffset, paramSize);
+}
+
+CUresult do_cuFuncGetModule(struct call *call, CUmodule *hmod, CUfunction hfunc)
+{
+	struct program *module;
+	struct function *function;
+	CUresult result;
+
+	if (!hmod)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = function_of(hfunc, &function);
+	if (result)
+		return result;
+	if (!function->kernel) {
+		*hmod = (CUmodule)(uintptr_t)function->program->handle;
+		return CUDA_SUCCESS;
+	}
+	result = library_module(call, function->program, function->context, &module);
+	if (!result)
+		*hmod = (CUmodule)(uintptr_t)module->handle;
+	return result;
+}
+
+CUresult do_cuKernelGetLibrary(struct call *call, CUlibrary *pLib, CUkernel kernel)
+{
+	struct kernel *k;
+	CUresult result;
+
+	(void)call;
+	if (!pLib)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = kernel_of(kernel, &k);
+	if (!result)
+		*pLib = (CUlibrary)(uintptr_t)k->program->handle;
+	return result;
+}
+
+CUresult do_cuKernelGetFunction(struct call *call, CUfunction *pFunc, CUkernel kernel)
+{
+	struct function *function;
+	struct kernel *k;
+	uint64_t handle;
+	CUresult result;
+
+	if (!pFunc)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = kernel_of(kernel, &k);
+	if (!result)
+		result = kernel_function(call, k, call->context, &function);
+	if (!result)
+		result = function_handle(call, function, &handle);
+	if (!result)
+		*pFunc = (CUfunction)(uintptr_t)handle;
+	return result;
+}
+
+/* ---- lazy loading: a function whose handle exists was loaded with it, also under the real driver ---- */
+
+CUresult do_cuFuncIsLoaded(struct call *call, CUfunctionLoadingState *state, CUfunction function)
+{
+	struct function *f;
+	CUresult result;
+
+	(void)call;
+	if (!state)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = function_of(function, &f);
+	if (!result)
+		*state = CU_FUNCTION_LOADING_STATE_LOADED;
+	return result;
+}
+
+CUresult do_cuFuncLoad(struct call *call, CUfunction function)
+{
+	struct function *f;
+
+	(void)call;
+	return function_of(function, &f);
+}

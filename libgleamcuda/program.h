@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Programs: the modules and libraries that the program loaded, with their functions and kernels. Everything about them is
+ * answered from the answer to the load; handles are made here and told to the worker without waiting.
+ *
+ *	library --- kernel (one a name) --- function (one a context in which it was used)
+ *	   \------- module (one a context, for cuLibraryGetModule; its functions are the kernels')
+ *	module ---- function (one a name)
+ *
+ * Objects are type-stable: a stale handle reads an old object, never freed memory. Any thread.
+ */
+#ifndef GLEAM_PROGRAM_H
+#define GLEAM_PROGRAM_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "broker/proto/cuda_abi.h"
+#include "broker/proto/handle.h"
+#include "broker/proto/ring.h"
+#include "broker/proto/snapshot.h"
+#include "libgleamcuda/answer.h"
+
+struct call;
+struct context;
+struct launch_state;
+struct variable;
+
+#define PROGRAM_VARIABLE_BUCKETS 64 /* a power of two; programs ask for a few, the largest for some thousand */
+
+struct program {
+	/* set before its handle is known, then only read */
+	uint64_t handle; /* OBJECT_MODULE or OBJECT_LIBRARY */
+	struct context *context; /* of a module; NULL for a library */
+	uint32_t epoch;		 /* of that context */
+	int device;		 /* that the answer's attributes speak of */
+	struct answer *answer;	 /* NULL: a library whose load failed, with load_result (told when something is asked of it) */
+	CUresult load_result;
+	struct program *library; /* of a module that cuLibraryGetModule gave */
+	void **made;		 /* by index in the answer: struct function, or struct kernel of a library; atomic pointers */
+
+	pthread_mutex_t lock;
+	/* guarded by lock */
+	struct program_other *others; /* made for functions that the answer learnt by name */
+	struct variable *variables[PROGRAM_VARIABLE_BUCKETS];
+	struct program *modules[SESSION_CONTEXTS]; /* of a library */
+};
+
+struct function {
+	/* set before it can be found, then only read */
+	struct program *program;
+	struct kernel *kernel; /* of a library's function */
+	struct answer_function *info;
+	struct context *context;
+	uint32_t epoch;
+	uint64_t wire; /* what commands call it: the kernel's handle, or its own */
+
+	/* written once by function_ready(), then only read; ready is released after them */
+	uint32_t ready;
+	uint32_t param_count;
+	uint32_t params_size;
+	bool has_gaps;
+	const struct verdict_param *params;
+
+	/* atomics */
+	int32_t values[VERDICT_ATTRIBUTES]; /* by CUfunction_attribute, as they are now */
+	uint64_t handle;		    /* OBJECT_FUNCTION; 0 until the program asks for it */
+	uint32_t cache_config;
+	struct launch_state *state; /* of the oldest launch functions; made by the first of them */
+};
+
+struct kernel {
+	/* set before it can be found, then only read */
+	uint64_t handle;
+	struct program *program;
+	struct answer_function *info;
+
+	/* atomics */
+	struct kernel_values *devices[SNAPSHOT_DEVICES];
+	struct function *functions[SESSION_CONTEXTS];
+	uint32_t cache_config[SNAPSHOT_DEVICES];
+};
+
+/* A kernel's attributes on one device. */
+struct kernel_values {
+	int32_t values[VERDICT_ATTRIBUTES]; /* atomics */
+};
+
+/* ---- programs ---- */
+
+/* Not yet known by any handle. NULL when memory is short. */
+struct program *program_new(enum object_type type, struct context *context);
+/* Ends its handle and those of everything in it; tells nobody. */
+void program_free(struct program *program);
+/* A live module of a live context, or a live library. INVALID_HANDLE. */
+CUresult module_of(CUmodule module, struct program **program_out);
+CUresult library_of(CUlibrary library, struct program **program_out);
+/* A context was destroyed or reset (the worker knows): end its modules and functions. */
+void programs_context_gone(struct context *context);
+
+/* ---- functions and kernels ---- */
+
+/* NOT_FOUND; also the failure of a library's load. */
+CUresult program_find(struct call *call, struct program *program, const char *name, struct answer_function **info_out);
+/* The module's function or the library's kernel, made and told to the worker at the first time. */
+CUresult program_function(struct call *call, struct program *module, struct answer_function *info,
+			  struct function **function_out);
+CUresult program_kernel(struct call *call, struct program *library, struct answer_function *info,
+			struct kernel **kernel_out);
+
+/* What a CUfunction argument means for questions and settings, where the driver takes functions only. INVALID_HANDLE. */
+CUresult function_of(CUfunction function, struct function **function_out);
+CUresult kernel_of(CUkernel kernel, struct kernel **kernel_out);
+/* What it means for launches and occupancy, where a kernel stands for its function in @context. */
+CUresult function_in(struct call *call, CUfunction function, struct context *context, struct function **function_out);
+/* The kernel's function in a context; no message is sent. */
+CUresult kernel_function(struct call *call, struct kernel *kernel, struct context *context,
+			 struct function **function_out);
+/* The module that a library is in a context, made at the first time. */
+CUresult library_module(struct call *call, struct program *library, struct context *context, struct program **module_out);
+/* Its handle, told to the worker at the first time. */
+CUresult function_handle(struct call *call, struct function *function, uint64_t *handle_out);
+
+CUresult function_ready_slowly(struct call *call, struct function *function);
+/* Layout and values are known after this. At most one trip, and none for what came with the load. */
+static inline CUresult function_ready(struct call *call, struct function *function)
+{
+	/* Pairs with the release in function_ready_slowly(). */
+	if (__builtin_expect(__atomic_load_n(&function->ready, __ATOMIC_ACQUIRE), 1))
+		return CUDA_SUCCESS;
+	return function_ready_slowly(call, function);
+}
+
+static inline int32_t function_value(const struct function *function, CUfunction_attribute attribute)
+{
+	return __atomic_load_n(&function->values[attribute], __ATOMIC_RELAXED);
+}
+
+/* The kernel's values on a device, asked for at most once. */
+CUresult kernel_values_of(struct call *call, struct kernel *kernel, int device, struct kernel_values **values_out);
+
+/* Of a launch's older relatives; launch.c. */
+void launch_state_free(struct launch_state *state);
+
+/* Calls @each with every function of a module, as the tools-module table of cuFFT wants it. */
+CUresult module_each_function(CUmodule module, void (*each)(void *user, CUfunction), void *user);
+
+/* ---- variables ---- */
+
+/* The address of a variable in the call's context: one trip, then remembered. NOT_FOUND. */
+CUresult program_variable(struct call *call, struct program *program, const char *name, uint64_t *address_out,
+			  uint64_t *size_out);
+/* Forget what was remembered for one context (NULL: all). Program's lock is held, or nobody else can have it. */
+void program_variables_forget(struct program *program, const struct context *context);
+
+#endif

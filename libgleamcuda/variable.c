@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Variables of modules and libraries: where the driver put them. Asked for once, then remembered, and known to the range
+ * map as long as their program lives. Any thread.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "gen/msg.h"
+#include "libgleamcuda/call.h"
+#include "libgleamcuda/context.h"
+#include "libgleamcuda/program.h"
+#include "libgleamcuda/range.h"
+
+struct variable {
+	struct variable *next;
+	struct context *context;
+	uint32_t epoch;
+	uint64_t address;
+	uint64_t size;
+	char name[];
+};
+
+static struct variable **bucket_of(struct program *program, const char *name)
+{
+	struct answer_key key = { 0 };
+
+	answer_key_add(&key, name, strlen(name));
+	return &program->variables[key.hash[0] % PROGRAM_VARIABLE_BUCKETS];
+}
+
+static struct variable *variable_find_locked(struct program *program, const struct context *context, const char *name)
+{
+	struct variable *v = *bucket_of(program, name);
+
+	while (v && (v->context != context || v->epoch != __atomic_load_n(&context->epoch, __ATOMIC_RELAXED) ||
+		     strcmp(v->name, name)))
+		v = v->next;
+	return v;
+}
+
+static CUresult variable_ask(struct call *call, struct program *program, const char *name, uint64_t *address_out,
+			     uint64_t *size_out)
+{
+	CUresult result;
+
+	if (handle_type(program->handle) == OBJECT_MODULE) {
+		struct msg_cuModuleGetGlobal_v2 m = { .hmod = program->handle, .name = name };
+		struct ans_cuModuleGetGlobal_v2 a;
+
+		result = call_open(call, OP_cuModuleGetGlobal_v2, msg_cuModuleGetGlobal_v2_size(&m));
+		if (result)
+			return result;
+		msg_cuModuleGetGlobal_v2_put(&call->w, &m);
+		result = call_wait(call);
+		if (result)
+			return result;
+		if (!ans_cuModuleGetGlobal_v2_get(&call->r, &a))
+			return CUDA_ERROR_UNKNOWN;
+		*address_out = a.dptr;
+		*size_out = a.bytes;
+	} else {
+		struct msg_cuLibraryGetGlobal m = { .library = program->handle, .name = name };
+		struct ans_cuLibraryGetGlobal a;
+
+		result = call_open(call, OP_cuLibraryGetGlobal, msg_cuLibraryGetGlobal_size(&m));
+		if (result)
+			return result;
+		msg_cuLibraryGetGlobal_put(&call->w, &m);
+		result = call_wait(call);
+		if (result)
+			return result;
+		if (!ans_cuLibraryGetGlobal_get(&call->r, &a))
+			return CUDA_ERROR_UNKNOWN;
+		*address_out = a.dptr;
+		*size_out = a.bytes;
+	}
+	return CUDA_SUCCESS;
+}
+
+static void variable_remember_locked(struct program *program, struct context *context, const char *name,
+				     uint64_t address, uint64_t size)
+{
+	size_t name_size = strlen(name) + 1;
+	struct variable **bucket = bucket_of(program, name);
+	struct variable *v = malloc(sizeof(*v) + name_size);
+	struct range range = { .start = address, .size = size, .kind = RANGE_GLOBAL, .device = context->device,
+			       .context = context, .dev = address, .owner = program };
+
+	/* Without it the next call asks again. */
+	if (!v)
+		return;
+	*v = (struct variable){ .next = *bucket, .context = context, .address = address, .size = size,
+				.epoch = __atomic_load_n(&context->epoch, __ATOMIC_RELAXED) };
+	memcpy(v->name, name, name_size);
+	*bucket = v;
+	/* Aliases have one address: the first name has the range. */
+	if (size)
+		(void)range_add(&range);
+}
+
+CUresult program_variable(struct call *call, struct program *program, const char *name, uint64_t *address_out,
+			  uint64_t *size_out)
+{
+	struct context *context = program->context ? program->context : call->context;
+	struct variable *v;
+	uint64_t address, size;
+	CUresult result;
+
+	if (!program->answer && !program->library)
+		return program->load_result;
+	if (!context)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (strnlen(name, VERDICT_NAME) >= VERDICT_NAME)
+		return CUDA_ERROR_NOT_FOUND;
+	pthread_mutex_lock(&program->lock);
+	v = variable_find_locked(program, context, name);
+	if (v) {
+		*address_out = v->address;
+		*size_out = v->size;
+	}
+	pthread_mutex_unlock(&program->lock);
+	if (v)
+		return CUDA_SUCCESS;
+
+	struct context *current = call->context;
+
+	call->context = context;
+	result = variable_ask(call, program, name, &address, &size);
+	call->context = current;
+	if (result)
+		return result;
+	pthread_mutex_lock(&program->lock);
+	if (!variable_find_locked(program, context, name))
+		variable_remember_locked(program, context, name, address, size);
+	pthread_mutex_unlock(&program->lock);
+	*address_out = address;
+	*size_out = size;
+	return CUDA_SUCCESS;
+}
+
+void program_variables_forget(struct program *program, const struct context *context)
+{
+	for (uint32_t i = 0; i < PROGRAM_VARIABLE_BUCKETS; i++) {
+		struct variable **at = &program->variables[i];
+
+		while (*at) {
+			struct variable *v = *at;
+			struct range range;
+
+			if (context && v->context != context) {
+				at = &v->next;
+				continue;
+			}
+			*at = v->next;
+			if (range_find(v->address, &range) && range.kind == RANGE_GLOBAL && range.owner == program &&
+			    range.start == v->address)
+				range_remove(v->address, false, NULL);
+			free(v);
+		}
+	}
+}
