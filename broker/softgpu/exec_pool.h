@@ -14,8 +14,9 @@
 struct exec_pool;
 
 /*
- * Embedded by the owner. @step runs one slice of the work (several threads may be in it at once) and returns
- * true while there is more that another slice could do. Set step before submitting; the rest is the pool's.
+ * Embedded by the owner. @step takes one slice of the work and runs it (several threads may be in it at once);
+ * it returns false if there was nothing to take. A slice may put work back before it returns true. Set step
+ * before submitting; the rest is the pool's.
  */
 struct exec_job {
 	bool (*step)(struct exec_job *job);
@@ -23,6 +24,7 @@ struct exec_job {
 	/* guarded by the pool's lock */
 	struct exec_job *next;
 	unsigned int running;
+	unsigned long epoch; /* steps that said there is more */
 	bool queued;
 	bool finished;
 };
