@@ -68,11 +68,12 @@ static void job_step_locked(struct exec_pool *pool, struct exec_job *job)
 			pthread_cond_broadcast(&pool->work);
 			pthread_cond_broadcast(&pool->ended);
 		}
-	} else if (epoch == job->epoch) {
+	} else {
 		/* Nothing to take, and nobody has put anything back since we looked. */
-		if (job->queued)
+		if (epoch == job->epoch && job->queued)
 			queue_remove_locked(pool, job);
-		if (!job->running) {
+		/* Out of the queue: somebody saw all there is, and the last who still ran has added nothing. */
+		if (!job->queued && !job->running) {
 			job->finished = true;
 			pthread_cond_broadcast(&pool->ended);
 		}
