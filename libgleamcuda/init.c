@@ -53,7 +53,7 @@ bool process_is_forked(void)
 /* In the child, with whatever locks other threads of the parent held: only stores. */
 static void fork_in_child(void)
 {
-	if (__atomic_load_n(&state, __ATOMIC_RELAXED) != INIT_NONE)
+	if (__atomic_load_n(&state, __ATOMIC_RELAXED) != INIT_NONE || session_current())
 		__atomic_store_n(&state, INIT_FORKED, __ATOMIC_RELEASE);
 }
 

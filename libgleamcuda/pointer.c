@@ -12,7 +12,6 @@
 
 #define DEVICE_PAGE (2ull << 20) /* physical pieces are multiples of it */
 #define HOST_PAGE   4096ull
-#define NO_DEVICE   (-2) /* CU_DEVICE_INVALID */
 
 /* One answer: its bytes, of which there may be 0 (the plural form then leaves the caller's word alone). */
 struct answer {
@@ -34,10 +33,16 @@ static void place_find(uint64_t address, struct place *place)
 {
 	memset(place, 0, sizeof(*place));
 	place->address = address;
-	place->reserved = range_find_reserved(address, &place->reservation);
-	place->found = range_find(address, &place->range) && place->range.kind != RANGE_RESERVED;
-	if (!place->found)
+	if (!range_find(address, &place->range))
 		return;
+	place->found = place->range.kind != RANGE_RESERVED;
+	if (!place->found) {
+		place->reserved = true;
+		place->reservation = place->range;
+		return;
+	}
+	if (place->range.kind == RANGE_MAPPED)
+		place->reserved = range_find_reserved(address, &place->reservation);
 	place->offset = address - place->range.start;
 	if (place->offset >= place->range.size) /* found by its device address */
 		place->offset = address - place->range.dev;
@@ -116,7 +121,7 @@ static CUresult answer_found(const struct call *call, const struct place *place,
 		*answer_out = WORD(range->kind == RANGE_MANAGED);
 		break;
 	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-		*answer_out = WORD(range->device >= 0 ? range->device : NO_DEVICE);
+		*answer_out = WORD(range->device >= 0 ? range->device : CU_DEVICE_INVALID);
 		break;
 	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
 		*answer_out = WORD((range->flags & RANGE_IPC) != 0);
@@ -165,7 +170,7 @@ static struct answer answer_foreign(const struct place *place, CUpointer_attribu
 	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
 		return DOUBLE(place->found ? 0 : place->address);
 	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-		return WORD(NO_DEVICE);
+		return WORD(CU_DEVICE_INVALID);
 	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
 		return place->reserved ? DOUBLE(place->reservation.start) : (struct answer){ 0 };
 	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
