@@ -79,6 +79,17 @@ give_event:
 	return result;
 }
 
+static void closed_end(uint64_t handle, void *data)
+{
+	if (handle_end(handle))
+		stable_give(&events, data);
+}
+
+void event_context_closed(struct context *context)
+{
+	handle_each(OBJECT_EVENT, context, closed_end);
+}
+
 CUresult do_cuEventDestroy_v2(struct call *call, CUevent hEvent)
 {
 	struct msg_cuEventDestroy_v2 m;
@@ -170,7 +181,7 @@ static bool event_done(struct call *call, struct event *event)
 		return true;
 	if (!session_reached(call->session, __atomic_load_n(&event->word, __ATOMIC_RELAXED), seq))
 		return false;
-	return late_done(&__atomic_load_n(&event->stream, __ATOMIC_RELAXED)->late, seq);
+	return stream_landed(__atomic_load_n(&event->stream, __ATOMIC_RELAXED), seq);
 }
 
 CUresult do_cuEventQuery(struct call *call, CUevent hEvent)
@@ -201,7 +212,7 @@ CUresult do_cuEventSynchronize(struct call *call, CUevent hEvent)
 	result = call_wait_progress(call, __atomic_load_n(&event->word, __ATOMIC_RELAXED), seq, event->context);
 	if (result)
 		return result;
-	return late_wait(call->session, &__atomic_load_n(&event->stream, __ATOMIC_RELAXED)->late, seq);
+	return stream_landed_wait(__atomic_load_n(&event->stream, __ATOMIC_RELAXED), seq);
 }
 
 CUresult do_cuEventElapsedTime_v2(struct call *call, float *pMilliseconds, CUevent hStart, CUevent hEnd)

@@ -10,6 +10,10 @@
 #include "broker/proto/cuda_abi.h"
 
 struct call;
+struct context;
+
+/* A context ends, and its events with it. */
+void event_context_closed(struct context *context);
 
 /* An event that a launch's attribute names: alive, of the call's context, without timing. */
 CUresult event_for_launch(struct call *call, CUevent event, uint64_t *handle_out);

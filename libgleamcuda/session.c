@@ -21,10 +21,13 @@
 #include "broker/proto/progress.h"
 #include "gen/ops.h"
 #include "libgleamcuda/call.h"
+#include "libgleamcuda/context.h"
+#include "libgleamcuda/event.h"
 #include "libgleamcuda/host.h"
 #include "libgleamcuda/log.h"
 #include "libgleamcuda/memory.h"
 #include "libgleamcuda/service.h"
+#include "libgleamcuda/stream.h"
 
 #define OPEN_WAIT_MS 10000 /* a daemon answers within 3 s; a cold worker with the real driver takes a few seconds more */
 
@@ -293,6 +296,9 @@ int session_open(CUresult *result_out)
 		err = -ENOMEM;
 		goto close_shm;
 	}
+	context_on_close(stream_context_closed);
+	context_on_close(event_context_closed);
+	context_on_close(memory_context_closed);
 	err = service_start(s);
 	if (err) {
 		*result_out = CUDA_ERROR_OUT_OF_MEMORY;

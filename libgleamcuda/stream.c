@@ -83,10 +83,76 @@ void stream_note(struct call *call, uint64_t handle, uint64_t seq)
 	if (!stream)
 		return;
 	seq_raise(&stream->last_seq, seq);
+	seq_raise(&stream->own_seq, seq);
 	/* The legacy stream is done when all blocking streams are. */
 	if (!(stream->flags & CU_STREAM_NON_BLOCKING) && handle != WIRE_STREAM_LEGACY)
 		seq_raise(&stream_legacy(stream->context)->last_seq, seq);
 	seq_raise(&stream->context->last_seq, seq);
+}
+
+/* Another blocking stream of the context, as a wait for host data sees it. */
+struct landing {
+	uint64_t seq;
+	bool wait;
+	bool done;
+	CUresult result;
+};
+static __thread struct landing *landing;
+
+static void landing_of(uint64_t handle, void *data)
+{
+	struct stream *stream = data;
+
+	(void)handle;
+	if (!stream || stream->flags & CU_STREAM_NON_BLOCKING)
+		return;
+	if (landing->wait && !landing->result)
+		landing->result = late_wait(stream->context->session, &stream->late, landing->seq);
+	else if (!landing->wait)
+		landing->done = landing->done && late_done(&stream->late, landing->seq);
+}
+
+static void landed(struct stream *stream, uint64_t seq, struct landing *state)
+{
+	struct stream *legacy = stream_legacy(stream->context);
+
+	/* Nothing is on its way anywhere: what nearly every wait finds. */
+	if (!late_any())
+		return;
+	landing = state;
+	state->seq = seq;
+	landing_of(stream->handle, stream);
+	if (stream->flags & CU_STREAM_NON_BLOCKING) {
+		if (state->wait)
+			state->result = late_wait(stream->context->session, &stream->late, seq);
+		else
+			state->done = late_done(&stream->late, seq);
+		return;
+	}
+	if (stream != legacy) {
+		uint64_t own = __atomic_load_n(&legacy->own_seq, __ATOMIC_ACQUIRE);
+
+		landing_of(legacy->handle, legacy);
+		/* Other blocking streams count up to the last command of the legacy stream before this. */
+		state->seq = own < seq ? own : seq;
+	}
+	handle_each(OBJECT_STREAM, stream->context, landing_of);
+}
+
+bool stream_landed(struct stream *stream, uint64_t seq)
+{
+	struct landing state = { .done = true };
+
+	landed(stream, seq, &state);
+	return state.done;
+}
+
+CUresult stream_landed_wait(struct stream *stream, uint64_t seq)
+{
+	struct landing state = { .wait = true };
+
+	landed(stream, seq, &state);
+	return state.result;
 }
 
 static CUresult stream_flush(struct call *call, struct stream *stream)
@@ -116,7 +182,7 @@ bool stream_done(struct call *call, struct stream *stream)
 			stream_flush(call, stream);
 		return false;
 	}
-	return late_done(&stream->late, seq);
+	return stream_landed(stream, seq);
 }
 
 /* The failure that the words hold for the call's context. Only a trip makes the worker go on after one. */
@@ -141,7 +207,7 @@ CUresult stream_wait(struct call *call, struct stream *stream)
 		session_error_take(call->session, call->context->index);
 	}
 
-	CUresult arrived = late_wait(call->session, &stream->late, seq);
+	CUresult arrived = stream_landed_wait(stream, seq);
 
 	return result ? result : arrived;
 }
@@ -283,6 +349,26 @@ CUresult do_cuStreamDestroy_v2(struct call *call, CUstream hStream)
 	if (handle_end(m.hStream) && late_done(&stream->late, UINT64_MAX))
 		stable_give(&streams, stream);
 	return CUDA_SUCCESS;
+}
+
+static void closed_end(uint64_t handle, void *data)
+{
+	struct stream *stream = data;
+
+	if (handle_end(handle) && late_done(&stream->late, UINT64_MAX))
+		stable_give(&streams, stream);
+}
+
+void stream_context_closed(struct context *context)
+{
+	struct stream *legacy = stream_legacy(context);
+
+	handle_each(OBJECT_STREAM, context, closed_end);
+	__atomic_store_n(&legacy->last_seq, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&legacy->own_seq, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&legacy->flush_seq, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&context->last_seq, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&context->done_seq, 0, __ATOMIC_RELAXED);
 }
 
 /* ---- order ---- */

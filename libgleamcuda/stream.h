@@ -23,6 +23,7 @@ struct stream {
 
 	/* atomics */
 	uint64_t last_seq;  /* of the newest command; of a legacy stream: of all blocking streams of its context too */
+	uint64_t own_seq;   /* of the newest command of this very stream */
 	uint64_t flush_seq; /* of the newest gleamFlush */
 
 	struct late_list late; /* copies to page-locked memory whose bytes have not arrived */
@@ -35,6 +36,13 @@ struct stream *stream_legacy(struct context *context);
 /* A command of the stream has been posted. */
 void stream_note(struct call *call, uint64_t handle, uint64_t seq);
 
+/*
+ * Have the bytes arrived that late copies of work before command @seq bring, on this stream and on those that it has
+ * waited for by itself: the legacy stream waits for all blocking ones, and they wait for it.
+ */
+bool stream_landed(struct stream *stream, uint64_t seq);
+CUresult stream_landed_wait(struct stream *stream, uint64_t seq);
+
 /* Is everything that was sent on it done, and has its host data arrived? Sends a flush if only the worker can tell. */
 bool stream_done(struct call *call, struct stream *stream);
 /* Wait for that: one trip unless the words tell it already. The context's latched failure is told. */
@@ -44,6 +52,9 @@ CUresult context_wait(struct call *call);
 
 /* This thread's own stream of the call's context (CU_STREAM_PER_THREAD), made at first use. */
 CUresult stream_own(struct call *call, uint64_t *handle_out);
+
+/* A context ends, and its streams with it. */
+void stream_context_closed(struct context *context);
 
 /* cuStreamGetId of a wire handle: two streams never share one, for cuBLAS keys its workspaces with it. */
 uint64_t stream_id(struct call *call, uint64_t handle);

@@ -56,16 +56,16 @@ static void not_too_early(void)
 	CUstream other;
 
 	MUST(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
-	for (int size = 4096; size <= 8 << 20; size *= 2048) {
+	for (size_t size = 4096; size <= 8u << 20; size *= 2048) {
 		CUdeviceptr first, second;
 		unsigned int value = 0;
 
-		MUST(cuMemAlloc(&first, (size_t)size));
+		MUST(cuMemAlloc(&first, size));
 		MUST(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, other, params, NULL));
-		fill_on(other, first, 0xdead, (unsigned long long)size / 4);
+		fill_on(other, first, 0xdead, size / 4);
 		MUST(cuMemFree(first));
-		MUST(cuMemAlloc(&second, (size_t)size));
-		fill_on(NULL, second, 0xbeef, (unsigned long long)size / 4);
+		MUST(cuMemAlloc(&second, size));
+		fill_on(NULL, second, 0xbeef, size / 4);
 		MUST(cuStreamSynchronize(other));
 		MUST(cuMemcpyDtoH(&value, second, 4));
 		wrong += value != 0xbeef;
@@ -86,7 +86,7 @@ static void figures(CUdevice device)
 	CHECK(total == device_total && before <= total, "free %zu, total %zu, device %zu", before, total, device_total);
 	MUST(cuMemAlloc(&memory, 256 << 20));
 	MUST(cuMemGetInfo(&with, &total));
-	CHECK(before - with >= 250u << 20 && before - with <= 300u << 20, "256 MiB took %zu MiB", (before - with) >> 20);
+	CHECK(before - with >= 240u << 20 && before - with <= 300u << 20, "256 MiB took %zu MiB", (before - with) >> 20);
 	MUST(cuMemGetAddressRange_v2(&base, &size, memory + 12345));
 	CHECK(base == memory && size == 256u << 20, "range of an inner address");
 	MUST(cuMemFree(memory));
@@ -119,7 +119,8 @@ static void contexts(CUdevice device, CUcontext primary)
 		MUST(cuMemAlloc(&memory, 64 << 20));
 		MUST(cuMemcpyHtoD(memory, &value, 4));
 		MUST(cuCtxDestroy(context));
-		EXPECT(cuCtxPopCurrent(&popped), CUDA_ERROR_INVALID_CONTEXT);
+		MUST(cuCtxPopCurrent(&popped));
+		CHECK(popped == primary, "what was current before is not any more");
 		MUST(cuCtxSetCurrent(primary));
 		EXPECT(cuMemFree(memory), CUDA_ERROR_INVALID_VALUE);
 	}
