@@ -74,10 +74,9 @@ CUresult cls_get(struct context *context, void *key, void **value_out)
 	if (!entry)
 		return CUDA_ERROR_INVALID_HANDLE;
 
-	void *value = __atomic_load_n(&entry->value, __ATOMIC_RELAXED);
+	/* Acquire, so that the key is looked at after it: the entry may have been deleted and used for another one meanwhile. */
+	void *value = __atomic_load_n(&entry->value, __ATOMIC_ACQUIRE);
 
-	/* The entry may have been deleted and used for another key meanwhile. */
-	__atomic_thread_fence(__ATOMIC_ACQUIRE);
 	if (__atomic_load_n(&entry->key, __ATOMIC_RELAXED) != key)
 		return CUDA_ERROR_INVALID_HANDLE;
 	*value_out = value;

@@ -149,7 +149,7 @@ CUresult session_error_take(struct session *s, uint32_t index)
 
 CUresult context_wait(struct call *call)
 {
-	fake_waits++;
+	__atomic_fetch_add(&fake_waits, 1, __ATOMIC_RELAXED);
 	return fake_wait_result;
 }
 
