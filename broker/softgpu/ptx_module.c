@@ -114,10 +114,11 @@ const struct ptx_global *ptx_module_global(const struct ptx_module *module, uint
 	return index < module->global_count ? &module->globals[index] : NULL;
 }
 
+/* Without .visible too: nvcc marks no variable of a whole program so, and the driver finds them all the same. */
 const struct ptx_global *ptx_module_global_find(const struct ptx_module *module, const char *name)
 {
 	for (uint32_t i = 0; i < module->global_count; i++)
-		if (module->globals[i].visible && !strcmp(module->globals[i].name, name))
+		if (!strcmp(module->globals[i].name, name))
 			return &module->globals[i];
 	return NULL;
 }

@@ -334,7 +334,7 @@ static CUresult library_variable(CUdeviceptr *pointer, size_t *size, CUlibrary h
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(soft_library_module(library, context, &module));
 	global = ptx_module_global_find(module->ptx, name);
-	if (!global || !global->visible || (managed && !global->managed))
+	if (!global || (managed && !global->managed))
 		return CUDA_ERROR_NOT_FOUND;
 	if (pointer)
 		*pointer = module->globals[global->index];

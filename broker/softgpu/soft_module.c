@@ -266,7 +266,7 @@ SOFT_API(cuModuleGetGlobal_v2, CUdeviceptr *pointer, size_t *size, CUmodule hand
 		return CUDA_ERROR_INVALID_VALUE;
 	MODULE_ARG(module, handle);
 	global = ptx_module_global_find(module->ptx, name);
-	if (!global || !global->visible)
+	if (!global)
 		return CUDA_ERROR_NOT_FOUND;
 	if (pointer)
 		*pointer = module->globals[global->index];
