@@ -31,12 +31,18 @@ int driver_open(struct worker *w, const char *path, char *why, size_t size)
 		dlclose(dl);
 		return -EINVAL;
 	}
-	if (!dlsym(dl, "cuInit") || drv_load(&w->drv, dl)) {
+	if (!dlsym(dl, "cuInit")) {
 		snprintf(why, size, "%s: this is no CUDA driver library (it lacks cuInit)", path);
 		dlclose(dl);
 		return -ENOEXEC;
 	}
 	w->driver_dl = dl;
+
+	int missing = drv_load(&w->drv, dl);
+
+	/* An older driver, or a software one: what it lacks answers NOT_FOUND. */
+	if (missing)
+		note(w, "%s lacks %d of the functions that the worker knows", path, missing);
 	return 0;
 }
 

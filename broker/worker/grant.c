@@ -212,13 +212,12 @@ static void ask_answer(struct worker *w, struct grant_ask *ask, CUresult result)
 	struct grant *g = w->grant;
 	uint64_t names[PIECES_ANSWER];
 	struct ans_gleamGrant a = { .pieces = names, .pieces_count = ask->count };
-	struct writer out = writer_on(w->answer, FRAME_SIZE_MAX);
+	struct writer out = { .start = w->answer, .at = 4, .size = FRAME_SIZE_MAX }; /* behind the CUresult */
 
 	for (uint32_t i = 0; i < ask->count; i++) {
 		g->pieces[ask->ids[i]].state = PIECE_UNSPENT;
 		names[i] = piece_name(g, ask->ids[i]);
 	}
-	put_u32(&out, 0);
 	ans_gleamGrant_put(&out, &a);
 	post_reply(w, &ask->hdr, result, w->answer, (uint32_t)out.at, NULL);
 	free(ask);

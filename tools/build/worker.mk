@@ -5,3 +5,14 @@ WORKER_USES := broker/lib/ring.c broker/lib/shm.c broker/lib/fatbin.c broker/lib
 WORKER_LIBS := -lseccomp -llz4 -lzstd -ldl
 
 $(eval $(call program,bin/gleam-worker,broker/worker/main.c $(WORKER_SOURCES) $(WORKER_USES) $(GEN_WORKER),$(WORKER_LIBS)))
+
+# --- tests ----------------------------------------------------------------------------------------
+
+FAKE_LDFLAGS := -Wl,-Bsymbolic -Wl,-z,nodelete
+# A driver that fails by plan, which tests of the worker open by its path.
+$(eval $(call shared,lib/libfakecuda.so,tests/fake/fake_driver.c,,$(FAKE_LDFLAGS)))
+
+WORKER_TESTS := $(patsubst tests/unit/%.c,%,$(sort $(wildcard tests/unit/test_worker_*.c)))
+$(foreach test,$(WORKER_TESTS),$(eval $(call unit,$(test),tests/unit/$(test).c tests/unit/worker_session.c $(WORKER_SOURCES) \
+	$(WORKER_USES) broker/lib/slot.c $(GEN_WORKER),$(WORKER_LIBS))))
+$(foreach test,$(WORKER_TESTS),$(eval $(O)/tests/unit/$(test): | $(O)/lib/libfakecuda.so))
