@@ -61,34 +61,41 @@ int shm_map(struct shm *shm, int fd, const uint8_t protocol_hash[32])
 {
 	struct stat st;
 	int seals = fcntl(fd, F_GET_SEALS);
+	int err;
 
-	if (fstat(fd, &st) < 0)
-		return -errno;
 	/* Without the seal the other side could shrink it under us: SIGBUS. */
-	if (seals < 0 || !(seals & F_SEAL_SHRINK) || st.st_size != SESSION_SIZE)
-		return -EPROTO;
+	err = fstat(fd, &st) < 0 ? -errno : 0;
+	if (!err && (seals < 0 || !(seals & F_SEAL_SHRINK) || st.st_size != SESSION_SIZE))
+		err = -EPROTO;
+	if (err)
+		goto close_fd;
 
 	uint8_t *base = mmap(NULL, SESSION_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
-	if (base == MAP_FAILED)
-		return -errno;
+	if (base == MAP_FAILED) {
+		err = -errno;
+		goto close_fd;
+	}
 	madvise(base, SESSION_SIZE, MADV_DONTFORK);
 
 	const struct session_header *hdr = (const void *)base;
-	int err = 0;
 
 	if (hdr->magic != SESSION_MAGIC || hdr->size != SESSION_SIZE)
 		err = -EPROTO;
 	else if (hdr->version != SESSION_VERSION ||
 		 (protocol_hash && memcmp(hdr->protocol_hash, protocol_hash, sizeof(hdr->protocol_hash)) != 0))
 		err = -EPROTONOSUPPORT;
-	if (err) {
-		munmap(base, SESSION_SIZE);
-		return err;
-	}
+	if (err)
+		goto unmap;
 	shm->base = base;
 	shm->fd = fd;
 	return 0;
+
+unmap:
+	munmap(base, SESSION_SIZE);
+close_fd:
+	close(fd);
+	return err;
 }
 
 void shm_close(struct shm *shm)
@@ -128,6 +135,4 @@ void shm_wake_all(const struct shm *shm)
 	word_ring(&hdr->n2c.bell);
 	word_ring(&hdr->up_room);
 	word_ring(&hdr->progress_bell);
-	for (uint32_t i = 0; i < SESSION_PROGRESS_WORDS; i++)
-		futex_wake(shm_progress(shm, i), INT_MAX);
 }

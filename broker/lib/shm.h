@@ -20,7 +20,7 @@ struct shm {
 /* A memfd of SESSION_SIZE bytes that can neither grow nor shrink, header filled in, state SESSION_NEW, mapped. */
 int shm_make(struct shm *shm, const uint8_t protocol_hash[32], uint32_t client_pid);
 /*
- * Maps what another process passed. Takes @fd on success. -EPROTO: wrong size, not sealed against shrinking, not a session
+ * Maps what another process passed. Takes @fd, also on failure. -EPROTO: wrong size, not sealed against shrinking, not a session
  * memory. -EPROTONOSUPPORT: another version or protocol hash (@protocol_hash NULL: not compared).
  */
 int shm_map(struct shm *shm, int fd, const uint8_t protocol_hash[32]);

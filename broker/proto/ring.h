@@ -119,7 +119,8 @@ struct session_header {
 	/* A futex that changes with every progress, error or landing, for those who wait for one of many. */
 	gleam_u32 progress_bell;
 	gleam_u32 progress_waiters;
-	gleam_u64 pad4[7];
+	gleam_u64 memory; /* bytes of device memory the client holds, as its library counts them; for people to look at */
+	gleam_u64 pad4[6];
 };
 
 enum session_state {

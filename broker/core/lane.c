@@ -1,0 +1,514 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A bulk lane of a link. Runs on the lane's own thread unless it says otherwise; see lane.h. */
+#include "broker/core/lane.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "broker/lib/codec.h"
+#include "broker/lib/log.h"
+#include "broker/lib/slot.h"
+
+#define LANE_RING_ENTRIES 64u	       /* one connection: a receive, a send, an eventfd */
+#define LANE_PART_MAX	  (512u << 10) /* bytes of one downward message: leaves room for its frame, and turns stay short */
+#define LANE_SINK_SIZE	  (64u << 10)
+
+static_assert(LANE_PART_MAX + FRAME_SIZE_MAX + 64 < LINK_MSG_MAX, "a part and its frame are one message");
+
+enum lane_stage { STAGE_HEAD, STAGE_FIELDS, STAGE_BYTES, STAGE_FRAME, STAGE_SINK };
+
+struct lane {
+	/* set before the thread starts, then only read */
+	struct loop *control;
+	struct link *link;
+	const struct lane_ops *ops;
+	struct hello_info hello;
+	bool node;
+	unsigned index; /* of our queues in mirrors */
+	pthread_t thread;
+	bool started;
+
+	/* lane thread */
+	struct loop *loop;
+	struct conn *conn;
+	enum lane_stage stage;
+	struct link_hdr hdr;
+	uint8_t fields[24] __attribute__((aligned(8)));
+	struct mirror *target; /* counted, from FIELDS to the end of the message */
+	uint32_t offset;
+	uint64_t cookie;
+	uint32_t left; /* bytes of the message that are still to come */
+	uint8_t *frame; /* FRAME_SIZE_MAX bytes */
+	uint8_t *sink;
+	bool stopping;
+	bool closed;
+
+	struct loop_post pump_post;
+	struct loop_post stop_post;
+	bool pump_posted; /* atomic */
+
+	/* on its way to the control thread */
+	struct loop_post lost_post;
+	int lost_err;
+	char lost_why[CONN_WHY_SIZE];
+
+	/* atomic */
+	uint64_t queued;
+	uint64_t sent;
+	uint64_t received;
+
+	pthread_mutex_t lock;
+	/* guarded by lock */
+	struct lane_queue *ready_first;
+	struct lane_queue **ready_last;
+	bool shut; /* nothing is queued any more */
+
+	sem_t born;
+	int born_err;
+};
+
+/* ---- in ---- */
+
+static void lane_target_put(struct lane *lane)
+{
+	if (lane->target)
+		mirror_put(lane->target);
+	lane->target = NULL;
+}
+
+static int lane_head_want(struct lane *lane)
+{
+	lane_target_put(lane);
+	lane->stage = STAGE_HEAD;
+	conn_want(lane->conn, &lane->hdr, sizeof(lane->hdr));
+	__atomic_store_n(&lane->received, conn_received(lane->conn), __ATOMIC_RELAXED);
+	return 0;
+}
+
+/* The rest of a message for a session that has ended meanwhile. */
+static int lane_sink_want(struct lane *lane)
+{
+	if (lane->left == 0)
+		return lane_head_want(lane);
+	lane->stage = STAGE_SINK;
+
+	uint32_t size = lane->left < LANE_SINK_SIZE ? lane->left : LANE_SINK_SIZE;
+
+	lane->left -= size;
+	conn_want(lane->conn, lane->sink, size);
+	return 0;
+}
+
+static int lane_head(struct lane *lane)
+{
+	const struct link_hdr *hdr = &lane->hdr;
+	uint32_t fields = lane->node ? 24 : 8;
+
+	if (hdr->type != (lane->node ? LINK_BULK_UP : LINK_BULK_DOWN) || hdr->flags || hdr->reserved ||
+	    hdr->size > LINK_MSG_MAX || hdr->size < sizeof(*hdr) + fields)
+		return conn_blame(lane->conn, -EPROTO, "message %u of %u bytes has no place on a bulk lane", hdr->type,
+				  hdr->size);
+	lane->left = hdr->size - (uint32_t)sizeof(*hdr) - fields;
+	lane->stage = STAGE_FIELDS;
+	conn_want(lane->conn, lane->fields, fields);
+	return 0;
+}
+
+/* After the bytes: upwards that was all, downwards their frame follows, unless more bytes come first. */
+static int lane_landed(struct lane *lane)
+{
+	if (lane->node) {
+		session_landed_post(&lane->target->shm, lane->offset, lane->cookie);
+		return lane_head_want(lane);
+	}
+	if (lane->left == 0)
+		return lane_head_want(lane);
+	lane->stage = STAGE_FRAME;
+	conn_want(lane->conn, lane->frame, lane->left);
+	return 0;
+}
+
+static int lane_fields(struct lane *lane)
+{
+	struct reader r = reader_on(lane->fields, sizeof(lane->fields));
+	uint32_t arena = lane->node ? SESSION_UP_SIZE : SESSION_DOWN_SIZE;
+	bool right = true;
+
+	if (lane->node) {
+		get_u64(&r); /* seq: for traces */
+		lane->cookie = get_u64(&r);
+	}
+	lane->offset = get_u32(&r);
+
+	uint32_t size = get_u32(&r);
+
+	if (lane->offset > arena || size > arena - lane->offset || size > lane->left || size == 0)
+		right = false;
+	else if (lane->node)
+		right = size == lane->left && size <= SESSION_CELL_SIZE && lane->offset % SESSION_GRANULE == 0 &&
+			lane->cookie % SESSION_UP_SIZE == lane->offset;
+	else
+		right = lane->left - size == 0 ||
+			(lane->left - size >= sizeof(struct frame_hdr) && lane->left - size <= FRAME_SIZE_MAX);
+	if (!right)
+		return conn_blame(lane->conn, -EPROTO, "bulk bytes at %u, %u of them, don't fit", lane->offset, size);
+	lane->target = lane->ops->mirror(lane->link, lane->hdr.session);
+	if (!lane->target)
+		return lane_sink_want(lane);
+	lane->left -= size;
+	lane->stage = STAGE_BYTES;
+	conn_want(lane->conn, (lane->node ? shm_up(&lane->target->shm) : shm_down(&lane->target->shm)) + lane->offset, size);
+	return 0;
+}
+
+static int lane_frame(struct lane *lane)
+{
+	struct frame_hdr hdr;
+
+	memcpy(&hdr, lane->frame, sizeof(hdr));
+	if (hdr.size != lane->left)
+		return conn_blame(lane->conn, -EPROTO, "a frame of %u bytes says that it has %u", lane->left, hdr.size);
+	lane->target->deliver(lane->target, lane->frame, lane->left);
+	return lane_head_want(lane);
+}
+
+static int lane_part(void *owner)
+{
+	struct lane *lane = owner;
+
+	switch (lane->stage) {
+	case STAGE_HEAD:
+		return lane_head(lane);
+	case STAGE_FIELDS:
+		return lane_fields(lane);
+	case STAGE_BYTES:
+		return lane_landed(lane);
+	case STAGE_FRAME:
+		return lane_frame(lane);
+	case STAGE_SINK:
+		return lane_sink_want(lane);
+	}
+	return -EPROTO;
+}
+
+/* ---- out ---- */
+
+static void bulk_done(struct mirror *mirror)
+{
+	if (__atomic_fetch_sub(&mirror->bulk_pending, 1, __ATOMIC_ACQ_REL) == MIRROR_BULK_MAX && mirror->room)
+		mirror->room(mirror);
+}
+
+/* The next queue in turn, taken out of the list together with its count; NULL without. */
+static struct lane_queue *ready_take(struct lane *lane, struct bulk_item **item_out)
+{
+	struct lane_queue *queue;
+
+	pthread_mutex_lock(&lane->lock);
+	queue = lane->ready_first;
+	if (queue) {
+		lane->ready_first = queue->next_ready;
+		if (!lane->ready_first)
+			lane->ready_last = &lane->ready_first;
+		*item_out = queue->first;
+	}
+	pthread_mutex_unlock(&lane->lock);
+	return queue;
+}
+
+/* Back at the end of the list if there is more; its head goes when it is @done. */
+static void ready_give(struct lane *lane, struct lane_queue *queue, struct bulk_item *item, bool done)
+{
+	struct mirror *mirror = queue->mirror;
+	bool more;
+
+	pthread_mutex_lock(&lane->lock);
+	if (done) {
+		queue->first = item->next;
+		if (!queue->first)
+			queue->last = &queue->first;
+	}
+	more = queue->first != NULL;
+	if (more) {
+		queue->next_ready = NULL;
+		*lane->ready_last = queue;
+		lane->ready_last = &queue->next_ready;
+	} else {
+		queue->ready = false;
+	}
+	pthread_mutex_unlock(&lane->lock);
+	if (done) {
+		__atomic_fetch_sub(&lane->queued, item->size, __ATOMIC_RELAXED);
+		free(item);
+		bulk_done(mirror);
+	}
+	if (!more)
+		mirror_put(mirror);
+}
+
+static void item_send_up(struct lane *lane, const struct mirror *mirror, struct bulk_item *item)
+{
+	uint8_t head[sizeof(struct link_hdr) + 24] __attribute__((aligned(8)));
+	struct writer w = writer_on(head, sizeof(head));
+
+	put_u32(&w, (uint32_t)sizeof(head) + item->size);
+	put_u16(&w, LINK_BULK_UP);
+	put_u16(&w, 0);
+	put_u32(&w, mirror->id);
+	put_u32(&w, 0);
+	put_u64(&w, item->seq);
+	put_u64(&w, item->cookie);
+	put_u32(&w, item->offset);
+	put_u32(&w, item->size);
+	conn_send(lane->conn, head, w.at, shm_up(&mirror->shm) + item->offset, item->size);
+	item->done = item->size;
+}
+
+static void item_send_down(struct lane *lane, const struct mirror *mirror, struct bulk_item *item)
+{
+	uint8_t head[sizeof(struct link_hdr) + 8] __attribute__((aligned(8)));
+	struct writer w = writer_on(head, sizeof(head));
+	uint32_t size = item->size - item->done < LANE_PART_MAX ? item->size - item->done : LANE_PART_MAX;
+	bool last = size == item->size - item->done;
+
+	put_u32(&w, (uint32_t)sizeof(head) + size + (last ? item->frame_size : 0));
+	put_u16(&w, LINK_BULK_DOWN);
+	put_u16(&w, 0);
+	put_u32(&w, mirror->id);
+	put_u32(&w, 0);
+	put_u32(&w, item->offset + item->done);
+	put_u32(&w, size);
+	conn_send(lane->conn, head, w.at, shm_down(&mirror->shm) + item->offset + item->done, size);
+	if (last)
+		conn_send(lane->conn, item->frame, item->frame_size, NULL, 0);
+	item->done += size;
+}
+
+static void lane_pump(struct lane *lane)
+{
+	struct lane_queue *queue;
+	struct bulk_item *item;
+
+	while (!lane->closed && conn_backlog(lane->conn) < CONN_BACKLOG_HIGH && (queue = ready_take(lane, &item))) {
+		struct mirror *mirror = queue->mirror;
+
+		if (__atomic_load_n(&mirror->dead, __ATOMIC_ACQUIRE))
+			item->done = item->size;
+		else if (lane->node)
+			item_send_down(lane, mirror, item);
+		else
+			item_send_up(lane, mirror, item);
+		ready_give(lane, queue, item, item->done == item->size);
+	}
+	__atomic_store_n(&lane->sent, conn_sent(lane->conn), __ATOMIC_RELAXED);
+}
+
+static void lane_pump_run(struct loop_post *post)
+{
+	struct lane *lane = (struct lane *)((char *)post - offsetof(struct lane, pump_post));
+
+	/* Before the queue is looked at: what is queued after this posts again. */
+	__atomic_store_n(&lane->pump_posted, false, __ATOMIC_SEQ_CST);
+	lane_pump(lane);
+}
+
+static void lane_drained(void *owner)
+{
+	lane_pump(owner);
+}
+
+void lane_bulk(struct lane *lane, struct mirror *mirror, struct bulk_item *item)
+{
+	struct lane_queue *queue = &mirror->queues[lane->index];
+	bool shut;
+
+	__atomic_fetch_add(&mirror->bulk_pending, 1, __ATOMIC_ACQ_REL);
+	item->next = NULL;
+	item->done = 0;
+	pthread_mutex_lock(&lane->lock);
+	shut = lane->shut;
+	if (!shut) {
+		__atomic_fetch_add(&lane->queued, item->size, __ATOMIC_RELAXED);
+		*queue->last = item;
+		queue->last = &item->next;
+		if (!queue->ready) {
+			queue->ready = true;
+			mirror_get(mirror);
+			queue->next_ready = NULL;
+			*lane->ready_last = queue;
+			lane->ready_last = &queue->next_ready;
+		}
+		/* Under the lock, so that the loop is there: lane_stop() shuts first. */
+		if (!__atomic_exchange_n(&lane->pump_posted, true, __ATOMIC_SEQ_CST))
+			loop_post(lane->loop, &lane->pump_post);
+	}
+	pthread_mutex_unlock(&lane->lock);
+	if (shut) {
+		free(item);
+		bulk_done(mirror);
+	}
+}
+
+uint64_t lane_queued(const struct lane *lane)
+{
+	return __atomic_load_n(&lane->queued, __ATOMIC_RELAXED);
+}
+
+void lane_bytes(const struct lane *lane, uint64_t *sent_out, uint64_t *received_out)
+{
+	*sent_out = __atomic_load_n(&lane->sent, __ATOMIC_RELAXED);
+	*received_out = __atomic_load_n(&lane->received, __ATOMIC_RELAXED);
+}
+
+/* ---- life ---- */
+
+static void lane_lost_run(struct loop_post *post)
+{
+	struct lane *lane = (struct lane *)((char *)post - offsetof(struct lane, lost_post));
+
+	lane->ops->lost(lane->link, lane, lane->lost_err, lane->lost_why);
+}
+
+static void lane_closed(void *owner, int err, const char *why)
+{
+	struct lane *lane = owner;
+
+	lane->closed = true;
+	lane_target_put(lane);
+	if (lane->stopping) {
+		loop_stop(lane->loop);
+		return;
+	}
+	lane->lost_err = err;
+	snprintf(lane->lost_why, sizeof(lane->lost_why), "%s", why);
+	lane->lost_post.run = lane_lost_run;
+	loop_post(lane->control, &lane->lost_post);
+}
+
+static void lane_up(void *owner)
+{
+}
+
+static void lane_stop_run(struct loop_post *post)
+{
+	struct lane *lane = (struct lane *)((char *)post - offsetof(struct lane, stop_post));
+
+	lane->stopping = true;
+	if (lane->closed)
+		loop_stop(lane->loop);
+	else
+		conn_close(lane->conn, -ECANCELED, "the link is closed");
+}
+
+static void *lane_main(void *arg)
+{
+	static const struct conn_ops conn_ops = {
+		.up = lane_up, .part = lane_part, .drained = lane_drained, .closed = lane_closed,
+	};
+	struct lane *lane = arg;
+	char why[CONN_WHY_SIZE];
+
+	pthread_setname_np(pthread_self(), "gleam-lane");
+	lane->born_err = loop_open(&lane->loop, LANE_RING_ENTRIES, why, sizeof(why));
+	if (lane->born_err) {
+		log_error("lane: %s", why);
+		sem_post(&lane->born);
+		return NULL;
+	}
+	conn_adopt(lane->conn, lane->loop, &conn_ops, lane);
+	lane_head_want(lane);
+	if (lane->node)
+		hello_answer(lane->conn, lane->hello.lane, lane->hello.lanes, lane->hello.id);
+	sem_post(&lane->born);
+	loop_run(lane->loop);
+	return NULL;
+}
+
+struct lane *lane_start(struct loop *control, struct link *link, const struct lane_ops *ops, struct conn *conn, bool node,
+			const struct hello_info *hello, int *err_out)
+{
+	struct lane *lane = calloc(1, sizeof(*lane));
+	sigset_t all, before;
+	int err = -ENOMEM;
+
+	if (!lane)
+		goto free_conn;
+	lane->control = control;
+	lane->link = link;
+	lane->ops = ops;
+	lane->conn = conn;
+	lane->node = node;
+	lane->hello = *hello;
+	lane->index = hello->lane - 1;
+	lane->ready_last = &lane->ready_first;
+	lane->pump_post.run = lane_pump_run;
+	lane->stop_post.run = lane_stop_run;
+	lane->frame = malloc(FRAME_SIZE_MAX);
+	lane->sink = malloc(LANE_SINK_SIZE);
+	if (!lane->frame || !lane->sink)
+		goto free_lane;
+	pthread_mutex_init(&lane->lock, NULL);
+	sem_init(&lane->born, 0, 0);
+	/* Signals are the control thread's. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	err = -pthread_create(&lane->thread, NULL, lane_main, lane);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (err)
+		goto destroy_lock;
+	while (sem_wait(&lane->born) < 0 && errno == EINTR)
+		;
+	err = lane->born_err;
+	if (err) {
+		pthread_join(lane->thread, NULL);
+		goto destroy_lock;
+	}
+	lane->started = true;
+	return lane;
+
+destroy_lock:
+	sem_destroy(&lane->born);
+	pthread_mutex_destroy(&lane->lock);
+free_lane:
+	free(lane->frame);
+	free(lane->sink);
+	free(lane);
+free_conn:
+	conn_free(conn);
+	*err_out = err;
+	return NULL;
+}
+
+void lane_stop(struct lane *lane)
+{
+	struct lane_queue *queue;
+	struct bulk_item *item;
+
+	if (!lane->started)
+		return;
+	lane->started = false;
+	pthread_mutex_lock(&lane->lock);
+	lane->shut = true;
+	pthread_mutex_unlock(&lane->lock);
+	loop_post(lane->loop, &lane->stop_post);
+	pthread_join(lane->thread, NULL);
+	conn_free(lane->conn);
+	loop_close(lane->loop);
+	while ((queue = ready_take(lane, &item)))
+		ready_give(lane, queue, item, true);
+}
+
+void lane_free(struct lane *lane)
+{
+	pthread_mutex_destroy(&lane->lock);
+	sem_destroy(&lane->born);
+	free(lane->frame);
+	free(lane->sink);
+	free(lane);
+}

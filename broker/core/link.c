@@ -1,0 +1,704 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A link between a broker and a node. Control thread, but for the table of mirrors; see link.h. */
+#include "broker/core/link.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "broker/lib/clock.h"
+#include "broker/lib/fd.h"
+#include "broker/lib/log.h"
+
+#define LINK_BUCKETS 256u /* of sessions by number: a few hundred at most */
+
+/*
+ * OPENING: hellos are exchanged. READY: as told. LOST: everything is being closed; the owner has been or will be told.
+ */
+enum link_state { LINK_OPENING, LINK_IS_READY, LINK_LOST };
+
+struct link_lane {
+	struct link *link;
+	unsigned number;
+	struct hello_info hello;
+	/* one of these at a time, in this order */
+	int fd;		     /* broker: connecting */
+	struct hello *greeting; /* broker: hello said */
+	struct conn *moving; /* on its way to the lane's thread */
+	struct lane *lane;
+};
+
+struct link {
+	struct loop *loop;
+	bool node;
+	struct link_setting setting;
+	const struct link_ops *ops;
+	void *owner;
+	enum link_state state;
+	struct hello_info hello;
+	char peer[PEER_TEXT_SIZE];
+	char host[HELLO_HOST_SIZE];
+	char tenant[KEY_TENANT_SIZE];
+
+	struct sockaddr_storage address; /* broker: where lanes go */
+	socklen_t address_size;
+	struct hello *greeting; /* broker: of the command connection */
+	struct conn *command;
+	struct link_hdr hdr;
+	uint8_t *body;
+	bool in_body;
+	struct link_lane lanes[LINK_LANES_MAX];
+	unsigned lanes_up;
+	unsigned turn;
+
+	unsigned pending; /* connects and moves whose end we wait for before the owner is told */
+	bool told;
+	int err;
+	char why[CONN_WHY_SIZE];
+
+	struct loop_timer tick;
+	uint64_t rtt_ns;
+	uint64_t rtt_min_ns;
+
+	struct loop_post post; /* told, then freed */
+
+	pthread_mutex_t table_lock;
+	/* guarded by table_lock */
+	struct mirror *table[LINK_BUCKETS];
+};
+
+static void link_lane_begin(struct link_lane *slot);
+static void link_lose(struct link *link, int err, const char *why);
+
+/* ---- sockets ---- */
+
+static void socket_tune(int fd, uint64_t keepalive_ns)
+{
+	int on = 1;
+	int idle = (int)(keepalive_ns / NS_PER_S / 3);
+	int count = 3;
+	unsigned user_ms = (unsigned)(keepalive_ns / NS_PER_MS);
+
+	if (idle < 1)
+		idle = 1;
+	/* Lanes have no messages of their own that would show a dead peer. */
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &idle, sizeof(idle));
+	setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
+	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_ms, sizeof(user_ms));
+}
+
+/* ---- messages ---- */
+
+void link_send(struct link *link, enum link_msg type, uint32_t session, const void *head, size_t head_size,
+	       const void *body, size_t body_size)
+{
+	uint8_t bytes[sizeof(struct link_hdr) + 1024];
+	struct link_hdr hdr = {
+		.size = (uint32_t)(sizeof(hdr) + head_size + body_size),
+		.type = (uint16_t)type,
+		.session = session,
+	};
+
+	if (link->state == LINK_LOST || !link->command)
+		return;
+	assert(hdr.size <= LINK_COMMAND_MAX && head_size <= sizeof(bytes) - sizeof(hdr));
+	memcpy(bytes, &hdr, sizeof(hdr));
+	if (head_size)
+		memcpy(bytes + sizeof(hdr), head, head_size);
+	conn_send(link->command, bytes, sizeof(hdr) + head_size, body, body_size);
+}
+
+size_t link_backlog(const struct link *link)
+{
+	return link->command ? conn_backlog(link->command) : 0;
+}
+
+int link_blame(struct link *link, int err, const char *format, ...)
+{
+	char why[CONN_WHY_SIZE];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(why, sizeof(why), format, args);
+	va_end(args);
+	return link->command ? conn_blame(link->command, err, "%s", why) : err;
+}
+
+static int link_ping(struct link *link, const struct link_hdr *hdr, struct reader *body)
+{
+	uint64_t stamp = get_u64(body);
+	uint64_t now = clock_ns();
+
+	if (body->fault)
+		return -EPROTO;
+	if (hdr->type == LINK_PING) {
+		link_send(link, LINK_PONG, 0, &stamp, sizeof(stamp), NULL, 0);
+	} else if (stamp < now) {
+		/* A stamp of ours that comes back; a forged one spoils only what we say of this peer. */
+		link->rtt_ns = now - stamp;
+		if (link->rtt_min_ns == 0 || link->rtt_ns < link->rtt_min_ns)
+			link->rtt_min_ns = link->rtt_ns;
+	}
+	return 0;
+}
+
+static int command_message(struct link *link)
+{
+	const struct link_hdr *hdr = &link->hdr;
+	struct reader body = reader_on(link->body, hdr->size - sizeof(*hdr));
+	int err;
+
+	if (hdr->type == LINK_PING || hdr->type == LINK_PONG)
+		err = link_ping(link, hdr, &body);
+	else
+		err = link->ops->message(link->owner, link, hdr, &body);
+	if (err)
+		return link_blame(link, err, "message %u of %u bytes: %s", hdr->type, hdr->size, strerror(-err));
+	link->in_body = false;
+	conn_want(link->command, &link->hdr, sizeof(link->hdr));
+	return 0;
+}
+
+static int command_part(void *owner)
+{
+	struct link *link = owner;
+	const struct link_hdr *hdr = &link->hdr;
+
+	if (link->in_body)
+		return command_message(link);
+	if (hdr->size < sizeof(*hdr) || hdr->size > LINK_COMMAND_MAX || hdr->flags || hdr->reserved)
+		return link_blame(link, -EPROTO, "not a message: type %u, %u bytes, flags %#x", hdr->type, hdr->size, hdr->flags);
+	if (hdr->size == sizeof(*hdr))
+		return command_message(link);
+	link->in_body = true;
+	conn_want(link->command, link->body, hdr->size - sizeof(*hdr));
+	return 0;
+}
+
+static void command_up(void *owner)
+{
+}
+
+static void command_drained(void *owner)
+{
+	struct link *link = owner;
+
+	if (link->ops->drained)
+		link->ops->drained(link->owner, link);
+}
+
+static void link_tell(struct link *link);
+
+static void command_closed(void *owner, int err, const char *why)
+{
+	struct link *link = owner;
+
+	link_lose(link, err, why);
+	conn_free(link->command);
+	link->command = NULL;
+	link_tell(link);
+}
+
+static const struct conn_ops command_ops = {
+	.up = command_up, .part = command_part, .drained = command_drained, .closed = command_closed,
+};
+
+/* ---- the mirrors ---- */
+
+void link_mirror_add(struct link *link, struct mirror *mirror)
+{
+	struct mirror **bucket = &link->table[mirror->id % LINK_BUCKETS];
+
+	pthread_mutex_lock(&link->table_lock);
+	mirror->next = *bucket;
+	*bucket = mirror;
+	pthread_mutex_unlock(&link->table_lock);
+}
+
+void link_mirror_remove(struct link *link, struct mirror *mirror)
+{
+	pthread_mutex_lock(&link->table_lock);
+	for (struct mirror **at = &link->table[mirror->id % LINK_BUCKETS]; *at; at = &(*at)->next) {
+		if (*at == mirror) {
+			*at = mirror->next;
+			break;
+		}
+	}
+	pthread_mutex_unlock(&link->table_lock);
+}
+
+struct mirror *link_mirror_get(struct link *link, uint32_t session)
+{
+	struct mirror *mirror;
+
+	pthread_mutex_lock(&link->table_lock);
+	for (mirror = link->table[session % LINK_BUCKETS]; mirror && mirror->id != session; mirror = mirror->next)
+		;
+	if (mirror)
+		mirror_get(mirror);
+	pthread_mutex_unlock(&link->table_lock);
+	return mirror;
+}
+
+void link_bulk(struct link *link, struct mirror *mirror, struct bulk_item *item)
+{
+	struct lane *best = NULL;
+	uint64_t least = UINT64_MAX;
+
+	/* From another lane each time, so that equals take turns. */
+	for (unsigned i = 0; i < link->hello.lanes; i++) {
+		struct lane *lane = link->lanes[(link->turn + i) % link->hello.lanes].lane;
+		uint64_t queued = lane ? lane_queued(lane) : UINT64_MAX;
+
+		if (queued < least) {
+			best = lane;
+			least = queued;
+		}
+	}
+	link->turn++;
+	if (best && link->state != LINK_LOST)
+		lane_bulk(best, mirror, item);
+	else
+		free(item); /* the link's end tells the sessions */
+}
+
+/* ---- lanes ---- */
+
+static struct mirror *lane_mirror(struct link *link, uint32_t session)
+{
+	struct mirror *mirror = link_mirror_get(link, session);
+
+	if (!mirror || __atomic_load_n(&mirror->live, __ATOMIC_ACQUIRE))
+		return mirror;
+	mirror_put(mirror);
+	return NULL;
+}
+
+static void lane_was_lost(struct link *link, struct lane *lane, int err, const char *why)
+{
+	link_lose(link, err, why);
+}
+
+static void link_is_up(struct link *link)
+{
+	if (link->state != LINK_OPENING || !link->command || link->lanes_up < link->hello.lanes)
+		return;
+	link->state = LINK_IS_READY;
+	if (link->ops->ready)
+		link->ops->ready(link->owner, link);
+}
+
+/* Nothing of the lane's connection is in flight on the control thread: its own thread takes over. */
+static void lane_quiet(void *owner)
+{
+	static const struct lane_ops lane_ops = { .mirror = lane_mirror, .lost = lane_was_lost };
+	struct link_lane *slot = owner;
+	struct link *link = slot->link;
+	struct conn *conn = slot->moving;
+	int err = 0;
+
+	slot->moving = NULL;
+	link->pending--;
+	if (link->state == LINK_LOST) {
+		conn_free(conn);
+		link_tell(link);
+		return;
+	}
+	slot->lane = lane_start(link->loop, link, &lane_ops, conn, link->node, &slot->hello, &err);
+	if (!slot->lane) {
+		link_lose(link, err, "can't start a thread for a bulk lane");
+		return;
+	}
+	link->lanes_up++;
+	link_is_up(link);
+}
+
+static void lane_moving_closed(void *owner, int err, const char *why)
+{
+	struct link_lane *slot = owner;
+	struct link *link = slot->link;
+
+	link_lose(link, err, why);
+	conn_free(slot->moving);
+	slot->moving = NULL;
+	link->pending--;
+	link_tell(link);
+}
+
+static int lane_moving_part(void *owner)
+{
+	return -EPROTO;
+}
+
+static void lane_move(struct link_lane *slot, struct conn *conn)
+{
+	static const struct conn_ops moving_ops = { .up = command_up, .part = lane_moving_part, .closed = lane_moving_closed };
+
+	socket_tune(conn_fd(conn), slot->link->setting.keepalive_ns);
+	slot->moving = conn;
+	slot->link->pending++;
+	conn_give(conn, &moving_ops, slot);
+	conn_move(conn, lane_quiet);
+}
+
+bool link_lane_fits(const struct link *link, const struct hello_info *hello)
+{
+	return link->state != LINK_LOST && hello->lane >= 1 && hello->lane <= link->hello.lanes &&
+	       hello->lanes == link->hello.lanes && !link->lanes[hello->lane - 1].lane &&
+	       !link->lanes[hello->lane - 1].moving;
+}
+
+void link_lane_take(struct link *link, struct conn *conn, const struct hello_info *hello)
+{
+	struct link_lane *slot = &link->lanes[hello->lane - 1];
+
+	slot->hello = *hello;
+	lane_move(slot, conn);
+}
+
+static void lane_hello_done(void *owner, struct hello *hello, const struct hello_info *theirs)
+{
+	struct link_lane *slot = owner;
+
+	slot->greeting = NULL;
+	slot->link->pending--;
+	lane_move(slot, hello_take(hello));
+}
+
+static void lane_hello_failed(void *owner, struct hello *hello, int err, const char *why)
+{
+	struct link_lane *slot = owner;
+
+	slot->greeting = NULL;
+	slot->link->pending--;
+	link_lose(slot->link, err, why);
+	link_tell(slot->link);
+}
+
+static void lane_connected(void *arg, int res, uint32_t flags)
+{
+	static const struct hello_ops hello_ops = { .done = lane_hello_done, .failed = lane_hello_failed };
+	struct link_lane *slot = arg;
+	struct link *link = slot->link;
+	int fd = slot->fd;
+
+	slot->fd = -1;
+	if (res < 0 || link->state == LINK_LOST) {
+		close(fd);
+		link->pending--;
+		if (res < 0)
+			link_lose(link, res, strerror(-res));
+		link_tell(link);
+		return;
+	}
+	slot->greeting = hello_new(link->loop, fd, link->setting.keys, &slot->hello, &hello_ops, slot);
+	if (!slot->greeting) {
+		link->pending--;
+		link_lose(link, -ENOMEM, "out of memory");
+		link_tell(link);
+	}
+}
+
+static void link_lane_begin(struct link_lane *slot)
+{
+	struct link *link = slot->link;
+	struct io_uring_sqe *sqe;
+
+	slot->hello = link->hello;
+	slot->hello.lane = slot->number;
+	slot->fd = socket(link->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (slot->fd < 0) {
+		link_lose(link, -errno, strerror(errno));
+		return;
+	}
+	sqe = loop_sqe(link->loop);
+	io_uring_prep_connect(sqe, slot->fd, (struct sockaddr *)&link->address, link->address_size);
+	loop_tag(link->loop, sqe, lane_connected, slot);
+	link->pending++;
+}
+
+/* ---- life ---- */
+
+static void link_tick(void *arg)
+{
+	struct link *link = arg;
+	uint64_t now = loop_now_ns(link->loop);
+	uint64_t stamp = clock_ns();
+
+	if (link->state == LINK_LOST || !link->command)
+		return;
+	if (now - conn_heard_ns(link->command) > link->setting.keepalive_ns) {
+		char why[CONN_WHY_SIZE];
+
+		snprintf(why, sizeof(why), "nothing heard for %.1f s",
+			 (double)(now - conn_heard_ns(link->command)) / (double)NS_PER_S);
+		link_lose(link, -ETIMEDOUT, why);
+		return;
+	}
+	if (!link->node)
+		link_send(link, LINK_PING, 0, &stamp, sizeof(stamp), NULL, 0);
+	loop_timer_set(link->loop, &link->tick, now + link->setting.keepalive_ns / 4);
+}
+
+static struct link *link_new(struct loop *loop, const struct link_setting *setting, const struct link_ops *ops, void *owner)
+{
+	struct link *link = calloc(1, sizeof(*link));
+
+	if (!link)
+		return NULL;
+	link->body = malloc(LINK_COMMAND_MAX);
+	if (!link->body) {
+		free(link);
+		return NULL;
+	}
+	link->loop = loop;
+	link->setting = *setting;
+	link->ops = ops;
+	link->owner = owner;
+	link->tick.fire = link_tick;
+	link->tick.arg = link;
+	pthread_mutex_init(&link->table_lock, NULL);
+	for (unsigned i = 0; i < LINK_LANES_MAX; i++)
+		link->lanes[i] = (struct link_lane){ .link = link, .number = i + 1, .fd = -1 };
+	return link;
+}
+
+static void link_command_take(struct link *link, struct conn *conn)
+{
+	socket_tune(conn_fd(conn), link->setting.keepalive_ns);
+	link->command = conn;
+	snprintf(link->tenant, sizeof(link->tenant), "%s", conn_tenant(conn));
+	conn_give(conn, &command_ops, link);
+	conn_want(conn, &link->hdr, sizeof(link->hdr));
+	loop_timer_set(link->loop, &link->tick, loop_now_ns(link->loop));
+}
+
+static void command_hello_done(void *owner, struct hello *hello, const struct hello_info *theirs)
+{
+	struct link *link = owner;
+
+	link->greeting = NULL;
+	link->pending--;
+	snprintf(link->host, sizeof(link->host), "%s", theirs->host);
+	link_command_take(link, hello_take(hello));
+	for (unsigned i = 0; i < link->hello.lanes && link->state != LINK_LOST; i++)
+		link_lane_begin(&link->lanes[i]);
+}
+
+static void command_hello_failed(void *owner, struct hello *hello, int err, const char *why)
+{
+	struct link *link = owner;
+
+	link->greeting = NULL;
+	link->pending--;
+	link_lose(link, err, why);
+	link_tell(link);
+}
+
+struct link *link_connect(struct loop *loop, int fd, const struct link_setting *setting, const struct link_ops *ops,
+			  void *owner)
+{
+	static const struct hello_ops hello_ops = { .done = command_hello_done, .failed = command_hello_failed };
+	struct link *link = link_new(loop, setting, ops, owner);
+
+	if (!link)
+		goto close_fd;
+	peer_text(fd, link->peer);
+	link->address_size = sizeof(link->address);
+	if (getpeername(fd, (struct sockaddr *)&link->address, &link->address_size) < 0 ||
+	    getrandom(link->hello.id, sizeof(link->hello.id), 0) != (ssize_t)sizeof(link->hello.id))
+		goto free_link;
+	link->hello.lanes = setting->lanes;
+	hello_host(link->hello.host);
+	link->greeting = hello_new(loop, fd, setting->keys, &link->hello, &hello_ops, link);
+	if (!link->greeting) {
+		fd = -1;
+		goto free_link;
+	}
+	link->pending++;
+	return link;
+
+free_link:
+	pthread_mutex_destroy(&link->table_lock);
+	free(link->body);
+	free(link);
+close_fd:
+	fd_close(&fd);
+	return NULL;
+}
+
+static void orphan_closed(void *owner, int err, const char *why)
+{
+	conn_free(owner);
+}
+
+struct link *link_accept(struct loop *loop, struct conn *conn, const struct hello_info *hello,
+			 const struct link_setting *setting, const struct link_ops *ops, void *owner)
+{
+	static const struct conn_ops orphan_ops = { .up = command_up, .part = lane_moving_part, .closed = orphan_closed };
+	struct link *link = link_new(loop, setting, ops, owner);
+
+	if (!link) {
+		conn_give(conn, &orphan_ops, conn);
+		conn_close(conn, -ENOMEM, "out of memory");
+		return NULL;
+	}
+	link->node = true;
+	link->hello = *hello;
+	peer_text(conn_fd(conn), link->peer);
+	snprintf(link->host, sizeof(link->host), "%s", hello->host);
+	link_command_take(link, conn);
+	hello_answer(conn, 0, hello->lanes, hello->id);
+	return link;
+}
+
+static void link_told(struct loop_post *post)
+{
+	struct link *link = (struct link *)((char *)post - offsetof(struct link, post));
+
+	link->ops->lost(link->owner, link, link->err, link->why);
+}
+
+/* When nothing of a lost link runs any more, its owner hears of it, from the loop. */
+static void link_tell(struct link *link)
+{
+	if (link->state != LINK_LOST || link->command || link->pending || link->told)
+		return;
+	link->told = true;
+	link->post.run = link_told;
+	loop_post(link->loop, &link->post);
+}
+
+static void link_lose(struct link *link, int err, const char *why)
+{
+	if (link->state == LINK_LOST)
+		return;
+	link->state = LINK_LOST;
+	link->err = err;
+	snprintf(link->why, sizeof(link->why), "%s", why && *why ? why : strerror(-err));
+	loop_timer_clear(link->loop, &link->tick);
+	if (link->greeting)
+		hello_abandon(link->greeting);
+	if (link->greeting) {
+		/* It ends by itself, and tells nobody. */
+		link->greeting = NULL;
+		link->pending--;
+	}
+	if (link->command)
+		conn_close(link->command, err, why);
+	for (unsigned i = 0; i < LINK_LANES_MAX; i++) {
+		struct link_lane *slot = &link->lanes[i];
+
+		if (slot->greeting) {
+			hello_abandon(slot->greeting);
+			slot->greeting = NULL;
+			link->pending--;
+		}
+		if (slot->fd >= 0)
+			shutdown(slot->fd, SHUT_RDWR); /* its connect ends now */
+		if (slot->moving)
+			conn_close(slot->moving, err, why);
+		if (slot->lane)
+			lane_stop(slot->lane);
+	}
+	link_tell(link);
+}
+
+void link_close(struct link *link, int err, const char *why)
+{
+	link_lose(link, err, why);
+}
+
+void link_close_flushed(struct link *link, int err, const char *why)
+{
+	if (link->command && link->state == LINK_IS_READY)
+		conn_close_flushed(link->command, err, why);
+	else
+		link_lose(link, err, why);
+}
+
+static void link_freed(struct loop_post *post)
+{
+	struct link *link = (struct link *)((char *)post - offsetof(struct link, post));
+
+	for (unsigned i = 0; i < LINK_LANES_MAX; i++)
+		if (link->lanes[i].lane)
+			lane_free(link->lanes[i].lane);
+	for (unsigned i = 0; i < LINK_BUCKETS; i++)
+		assert(!link->table[i]);
+	pthread_mutex_destroy(&link->table_lock);
+	free(link->body);
+	free(link);
+}
+
+void link_free(struct link *link)
+{
+	assert(link->told);
+	/* Behind what the lanes' threads have posted: they may have said that they are lost, too. */
+	link->post.run = link_freed;
+	loop_post(link->loop, &link->post);
+}
+
+const uint8_t *link_id(const struct link *link)
+{
+	return link->hello.id;
+}
+
+const char *link_peer(const struct link *link)
+{
+	return link->peer;
+}
+
+const char *link_host(const struct link *link)
+{
+	return link->host;
+}
+
+const char *link_tenant(const struct link *link)
+{
+	return link->tenant;
+}
+
+bool link_is_ready(const struct link *link)
+{
+	return link->state == LINK_IS_READY;
+}
+
+void link_stats(const struct link *link, struct link_stats *stats_out)
+{
+	struct link_stats stats = { .rtt_ns = link->rtt_ns, .rtt_min_ns = link->rtt_min_ns, .lanes = link->lanes_up };
+
+	if (link->command) {
+		struct tcp_info info = { 0 };
+		socklen_t size = sizeof(info);
+
+		if (getsockopt(conn_fd(link->command), IPPROTO_TCP, TCP_INFO, &info, &size) == 0) {
+			stats.tcp_rtt_us = info.tcpi_rtt;
+			stats.retransmits = info.tcpi_total_retrans;
+		}
+		stats.sent = conn_sent(link->command);
+		stats.received = conn_received(link->command);
+		stats.tls = conn_is_tls(link->command);
+	}
+	for (unsigned i = 0; i < LINK_LANES_MAX; i++) {
+		uint64_t sent, received;
+
+		if (!link->lanes[i].lane)
+			continue;
+		lane_bytes(link->lanes[i].lane, &sent, &received);
+		stats.sent += sent;
+		stats.received += received;
+	}
+	*stats_out = stats;
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Settings of gleamd: an ini file, then the command line, which overrides it. Read at start, then only read.
+ *
+ *	[daemon]  socket, log
+ *	[servers] NAME = ADDRESS:PORT ...
+ *	[node]    listen, driver, worker, user, warm, sessions, sessions_per_link
+ *	[link]    lanes, keepalive, grace
+ *	[key]     file
+ *	[tree]    mount (a directory, or no)
+ */
+#ifndef GLEAM_LIB_CONF_H
+#define GLEAM_LIB_CONF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "broker/lib/log.h"
+
+#define CONF_SERVERS_MAX  64
+#define CONF_NAME_SIZE	  64
+#define CONF_ADDRESS_SIZE 256
+#define CONF_PATH_SIZE	  512
+#define CONF_FILE_MAX	  (64u << 10)
+#define CONF_SYSTEM_PATH  "/etc/gleam/gleam.conf"
+
+struct conf_server {
+	char name[CONF_NAME_SIZE];
+	char address[CONF_ADDRESS_SIZE];
+};
+
+struct conf {
+	char socket[108]; /* "": the default place */
+	enum log_level log;
+	struct conf_server servers[CONF_SERVERS_MAX];
+	unsigned server_count;
+	char listen[CONF_ADDRESS_SIZE]; /* "": no node role */
+	char driver[CONF_PATH_SIZE];	/* path, or softgpu */
+	char worker[CONF_PATH_SIZE];	/* "": looked for */
+	char user[CONF_NAME_SIZE];	/* "": gleam-worker or nobody, where we are root */
+	unsigned warm;
+	unsigned sessions_max;
+	unsigned link_sessions_max;
+	unsigned lanes;
+	uint64_t keepalive_ms;
+	uint64_t grace_ms;
+	char key_file[CONF_PATH_SIZE];
+	char mount[CONF_PATH_SIZE]; /* where /gleam is; "": nowhere */
+};
+
+void conf_init(struct conf *conf);
+/* One setting. -EINVAL and why: no such section or name, or a value that can't be. */
+int conf_set(struct conf *conf, const char *section, const char *name, const char *value, char *why, size_t why_size);
+/* The text of a file; @path is for messages, which have it and the line. */
+int conf_parse(struct conf *conf, const char *path, const char *text, char *why, size_t why_size);
+int conf_read(struct conf *conf, const char *path, char *why, size_t why_size);
+
+#endif

@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The local role of gleamd. Control thread; see broker.h. */
+#include "broker/local/broker.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "broker/lib/clock.h"
+#include "broker/lib/fd.h"
+#include "broker/lib/log.h"
+#include "broker/local/client.h"
+#include "broker/local/server.h"
+
+#define BROKER_BACKLOG 128
+
+struct broker {
+	struct loop *loop;
+	const struct conf *conf;
+	struct link_setting link_setting;
+	struct node *node;
+	uint64_t born_ns;
+	bool stopping;
+
+	char path[108];
+	bool bound; /* the path is ours */
+	dev_t socket_dev;
+	ino_t socket_ino;
+	int fd;
+	uint64_t accept_tag;
+	bool accepting;
+	bool one_shot;
+	struct loop_timer retry;
+	struct log_limit limit;
+
+	struct server *servers[CONF_SERVERS_MAX];
+	unsigned server_count;
+	struct client *clients[BROKER_CLIENTS_MAX];
+	unsigned client_count;
+	uint32_t session; /* number of the newest client */
+};
+
+static void broker_accept_arm(struct broker *broker);
+
+/* ---- the socket ---- */
+
+static int socket_path(const struct conf *conf, char *out, size_t size, char *why, size_t why_size)
+{
+	const char *runtime = getenv("XDG_RUNTIME_DIR");
+	int n;
+
+	if (*conf->socket)
+		n = snprintf(out, size, "%s", conf->socket);
+	else if (geteuid() == 0)
+		n = snprintf(out, size, "%s", LOCAL_SOCKET_SYSTEM);
+	else if (runtime && *runtime)
+		n = snprintf(out, size, "%s/gleam/gleamd.sock", runtime);
+	else {
+		snprintf(why, why_size, "XDG_RUNTIME_DIR is not set; say where the socket should be with --socket PATH");
+		return -ENOENT;
+	}
+	if (n < 0 || (size_t)n >= size) {
+		snprintf(why, why_size, "the socket's path has more than %zu bytes", size - 1);
+		return -ENAMETOOLONG;
+	}
+	return 0;
+}
+
+/* Only the default places' folders are made: a path that somebody names exists, or is a mistake. */
+static void socket_folder(const struct conf *conf, const char *path)
+{
+	char folder[108];
+	char *slash;
+
+	if (*conf->socket)
+		return;
+	snprintf(folder, sizeof(folder), "%s", path);
+	slash = strrchr(folder, '/');
+	if (slash) {
+		*slash = 0;
+		mkdir(folder, geteuid() == 0 ? 0755 : 0700);
+	}
+}
+
+/* Is somebody listening at what lies there? */
+static bool socket_is_live(const struct sockaddr_un *address)
+{
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	bool live;
+
+	if (fd < 0)
+		return false;
+	live = connect(fd, (const struct sockaddr *)address, sizeof(*address)) == 0 || errno == EAGAIN;
+	close(fd);
+	return live;
+}
+
+static int socket_open(struct broker *broker, char *why, size_t why_size)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	struct stat st;
+	int err = socket_path(broker->conf, broker->path, sizeof(broker->path), why, why_size);
+
+	if (err)
+		return err;
+	strcpy(address.sun_path, broker->path);
+	socket_folder(broker->conf, broker->path);
+	if (lstat(broker->path, &st) == 0) {
+		if (!S_ISSOCK(st.st_mode)) {
+			snprintf(why, why_size, "%s is there and is not a socket; move it away, or say --socket PATH", broker->path);
+			return -EEXIST;
+		}
+		if (socket_is_live(&address)) {
+			snprintf(why, why_size, "another gleamd serves %s; stop it, or say --socket PATH", broker->path);
+			return -EADDRINUSE;
+		}
+		log_info("%s was left behind by a daemon that is gone: replaced", broker->path);
+		unlink(broker->path);
+	}
+	broker->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (broker->fd < 0) {
+		err = -errno;
+		snprintf(why, why_size, "no socket: %s", strerror(-err));
+		return err;
+	}
+	if (bind(broker->fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
+		err = -errno;
+		snprintf(why, why_size, "can't make the socket %s: %s; check that its folder exists and may be written to",
+			 broker->path, strerror(-err));
+		goto close_fd;
+	}
+	broker->bound = true;
+	if (stat(broker->path, &st) == 0) {
+		broker->socket_dev = st.st_dev;
+		broker->socket_ino = st.st_ino;
+	}
+	/* A system's daemon serves everybody on the machine; a user's own serves that user. */
+	if (chmod(broker->path, geteuid() == 0 ? 0666 : 0600) < 0 || listen(broker->fd, BROKER_BACKLOG) < 0) {
+		err = -errno;
+		snprintf(why, why_size, "can't listen on %s: %s", broker->path, strerror(-err));
+		goto unlink_path;
+	}
+	return 0;
+
+unlink_path:
+	unlink(broker->path);
+close_fd:
+	fd_close(&broker->fd);
+	return err;
+}
+
+/* Unless another daemon has put its own there. */
+static void socket_unlink(struct broker *broker)
+{
+	struct stat st;
+
+	if (broker->bound && stat(broker->path, &st) == 0 && st.st_dev == broker->socket_dev &&
+	    st.st_ino == broker->socket_ino)
+		unlink(broker->path);
+	broker->bound = false;
+}
+
+static void broker_client_new(struct broker *broker, int fd)
+{
+	struct client *client;
+	uint32_t dropped;
+
+	if (broker->client_count == BROKER_CLIENTS_MAX) {
+		close(fd);
+		if (log_limit_take(&broker->limit, &dropped))
+			log_warn("%d processes are connected, the most there may be: another one is turned away",
+				 BROKER_CLIENTS_MAX);
+		return;
+	}
+	if (++broker->session == 0)
+		broker->session = 1; /* 0 is the link itself */
+	client = client_new(broker, broker->loop, fd, broker->session);
+	if (client)
+		broker->clients[broker->client_count++] = client;
+}
+
+static void broker_retry(void *arg)
+{
+	struct broker *broker = arg;
+
+	if (!broker->accepting && !broker->stopping)
+		broker_accept_arm(broker);
+}
+
+static void broker_accept_done(void *arg, int res, uint32_t flags)
+{
+	struct broker *broker = arg;
+	uint32_t dropped;
+
+	if (!(flags & IORING_CQE_F_MORE))
+		broker->accepting = false;
+	if (broker->stopping) {
+		if (res >= 0)
+			close(res);
+		return;
+	}
+	if (res >= 0) {
+		broker_client_new(broker, res);
+	} else if (res == -EINVAL && !broker->one_shot) {
+		broker->one_shot = true;
+	} else if (res == -EMFILE || res == -ENFILE || res == -ENOMEM || res == -ENOBUFS) {
+		if (log_limit_take(&broker->limit, &dropped))
+			log_error("can't take a client: %s; raise the limit on open files (LimitNOFILE=)", strerror(-res));
+		loop_timer_set(broker->loop, &broker->retry, loop_now_ns(broker->loop) + NS_PER_S / 10);
+		return;
+	}
+	if (!broker->accepting)
+		broker_accept_arm(broker);
+}
+
+static void broker_accept_arm(struct broker *broker)
+{
+	struct io_uring_sqe *sqe = loop_sqe(broker->loop);
+
+	if (broker->one_shot)
+		io_uring_prep_accept(sqe, broker->fd, NULL, NULL, SOCK_CLOEXEC);
+	else
+		io_uring_prep_multishot_accept(sqe, broker->fd, NULL, NULL, SOCK_CLOEXEC);
+	broker->accept_tag = loop_tag(broker->loop, sqe, broker_accept_done, broker);
+	broker->accepting = true;
+}
+
+void broker_client_freed(struct broker *broker, struct client *client)
+{
+	for (unsigned i = 0; i < broker->client_count; i++) {
+		if (broker->clients[i] == client) {
+			broker->clients[i] = broker->clients[--broker->client_count];
+			return;
+		}
+	}
+}
+
+/* ---- servers ---- */
+
+static int broker_message(void *owner, struct server *server, const struct link_hdr *hdr, struct reader *body)
+{
+	struct mirror *mirror = link_mirror_get(server_link(server), hdr->session);
+	int err = 0;
+
+	/* Without one the message crossed our detach. */
+	if (mirror) {
+		err = client_message((struct client *)mirror, hdr, body);
+		mirror_put(mirror);
+	}
+	return err;
+}
+
+static void broker_lost(void *owner, struct server *server, const char *why)
+{
+	struct broker *broker = owner;
+
+	for (unsigned i = 0; i < broker->client_count; i++)
+		client_link_lost(broker->clients[i], server, why);
+}
+
+/* ---- the hook ---- */
+
+bool broker_poll(struct broker *broker)
+{
+	bool moved = false;
+
+	for (unsigned i = 0; i < broker->client_count; i++)
+		moved |= client_poll(broker->clients[i]);
+	return moved;
+}
+
+bool broker_sleep(struct broker *broker)
+{
+	for (unsigned i = 0; i < broker->client_count; i++) {
+		if (!client_sleep(broker->clients[i])) {
+			while (i--)
+				client_wake(broker->clients[i]);
+			return false;
+		}
+	}
+	return true;
+}
+
+void broker_wake(struct broker *broker)
+{
+	for (unsigned i = 0; i < broker->client_count; i++)
+		client_wake(broker->clients[i]);
+}
+
+/* ---- life ---- */
+
+int broker_start(struct loop *loop, const struct conf *conf, struct tls_keys *keys, struct node *node,
+		 struct broker **broker_out, char *why, size_t why_size)
+{
+	static const struct server_ops server_ops = { .message = broker_message, .lost = broker_lost };
+	struct broker *broker = calloc(1, sizeof(*broker));
+	int err = -ENOMEM;
+
+	if (!broker)
+		goto no_memory;
+	broker->loop = loop;
+	broker->conf = conf;
+	broker->node = node;
+	broker->fd = -1;
+	broker->born_ns = clock_ns();
+	broker->link_setting = (struct link_setting){
+		.keys = keys, .lanes = conf->lanes, .keepalive_ns = conf->keepalive_ms * NS_PER_MS,
+	};
+	broker->retry.fire = broker_retry;
+	broker->retry.arg = broker;
+	for (unsigned i = 0; i < conf->server_count; i++) {
+		struct server *server = server_new(loop, &conf->servers[i], &broker->link_setting, &server_ops, broker);
+
+		if (!server)
+			goto no_memory;
+		broker->servers[broker->server_count++] = server;
+	}
+	err = socket_open(broker, why, why_size);
+	if (err)
+		goto free_broker;
+	broker_accept_arm(broker);
+	log_info("serving this machine's processes on %s, %u servers known", broker->path, broker->server_count);
+	*broker_out = broker;
+	return 0;
+
+no_memory:
+	snprintf(why, why_size, "out of memory");
+free_broker:
+	if (broker)
+		broker_free(broker);
+	return err;
+}
+
+void broker_stop(struct broker *broker)
+{
+	if (broker->stopping)
+		return;
+	broker->stopping = true;
+	socket_unlink(broker);
+	loop_timer_clear(broker->loop, &broker->retry);
+	if (broker->accepting)
+		loop_cancel(broker->loop, broker->accept_tag);
+	for (unsigned i = 0; i < broker->client_count; i++)
+		client_stop(broker->clients[i]);
+	for (unsigned i = 0; i < broker->server_count; i++)
+		server_stop(broker->servers[i]);
+}
+
+bool broker_is_stopped(const struct broker *broker)
+{
+	for (unsigned i = 0; i < broker->server_count; i++)
+		if (!server_is_stopped(broker->servers[i]))
+			return false;
+	return broker->stopping && broker->client_count == 0 && !broker->accepting;
+}
+
+void broker_free(struct broker *broker)
+{
+	for (unsigned i = 0; i < broker->server_count; i++)
+		server_free(broker->servers[i]);
+	fd_close(&broker->fd);
+	free(broker);
+}
+
+const struct conf *broker_conf(const struct broker *broker)
+{
+	return broker->conf;
+}
+
+unsigned broker_server_count(const struct broker *broker)
+{
+	return broker->server_count;
+}
+
+struct server *broker_server(const struct broker *broker, unsigned index)
+{
+	return broker->servers[index];
+}
+
+unsigned broker_client_count(const struct broker *broker)
+{
+	return broker->client_count;
+}
+
+struct client *broker_client(const struct broker *broker, unsigned index)
+{
+	return broker->clients[index];
+}
+
+struct node *broker_node(const struct broker *broker)
+{
+	return broker->node;
+}
+
+const char *broker_socket(const struct broker *broker)
+{
+	return broker->path;
+}
+
+uint64_t broker_age_ns(const struct broker *broker)
+{
+	return clock_ns() - broker->born_ns;
+}

@@ -1,0 +1,638 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A process on the local socket: its packets, the life of its session. Control thread; see client.h. */
+#include "broker/local/client_private.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "broker/lib/clock.h"
+#include "broker/lib/fd.h"
+#include "broker/lib/hash.h"
+#include "broker/lib/log.h"
+#include "broker/lib/slot.h"
+#include "broker/local/broker.h"
+#include "broker/local/control.h"
+#include "broker/local/route.h"
+
+#define CLIENT_OPEN_NS	2700000000ull /* then it is told why there is no session, within three seconds */
+#define CLIENT_GREET_NS 10000000000ull /* a connection that says nothing is closed */
+
+static void client_recv_arm(struct client *client);
+static void client_send_next(struct client *client);
+
+/* ---- the end of a client: in steps, as operations end ---- */
+
+/* No lane holds the memory any more. Control thread. */
+static void client_freed(struct loop_post *post)
+{
+	struct client *client = (struct client *)((char *)post - offsetof(struct client, post));
+
+	broker_client_freed(client->broker, client);
+	shm_close(&client->mirror.shm);
+	fd_close(&client->doorbell);
+	fd_close(&client->fd);
+	pthread_mutex_destroy(&client->deliver_lock);
+	while (client->out_first) {
+		struct packet *packet = client->out_first;
+
+		client->out_first = packet->next;
+		free(packet);
+	}
+	free(client->overflow);
+	free(client->packet);
+	free(client);
+}
+
+/* Any thread. */
+static void client_mirror_free(struct mirror *mirror)
+{
+	struct client *client = (struct client *)mirror;
+
+	client->post.run = client_freed;
+	loop_post(client->loop, &client->post);
+}
+
+static void client_mirror_room(struct mirror *mirror)
+{
+	loop_nudge(((struct client *)mirror)->loop);
+}
+
+static void client_settle(struct client *client)
+{
+	if (client->state != CLIENT_GONE || client->receiving || client->sending || client->bell_armed || client->settled)
+		return;
+	client->settled = true;
+	mirror_put(&client->mirror);
+}
+
+/* Off the link: the node is told, lanes drop what they have. */
+static void client_leave(struct client *client, bool tell)
+{
+	if (!client->server)
+		return;
+	server_want_forget(client->server, &client->waiter);
+	if (client->on_link) {
+		__atomic_store_n(&client->mirror.dead, true, __ATOMIC_RELEASE);
+		link_mirror_remove(client->link, &client->mirror);
+		if (tell)
+			link_send(client->link, LINK_DETACH, client->mirror.id, NULL, 0, NULL, 0);
+		client->on_link = false;
+		client->link = NULL;
+	}
+}
+
+void client_end(struct client *client, enum session_end end, const char *why)
+{
+	if (client->state != CLIENT_LIVE)
+		return;
+	log_info("pid %d (%s): session ended: %s", client->pid, client->program, why);
+	client->state = CLIENT_DEAD;
+	snprintf(client->reason, sizeof(client->reason), "%s", why);
+	loop_timer_clear(client->loop, &client->timer);
+	loop_timer_clear(client->loop, &client->retry);
+	client_leave(client, true);
+	session_end_post(&client->mirror.shm, end);
+}
+
+static void client_gone(struct client *client)
+{
+	if (client->state == CLIENT_GONE)
+		return;
+	if (client->state == CLIENT_LIVE)
+		log_debug("pid %d (%s): gone", client->pid, client->program);
+	client_leave(client, true);
+	if (client->mirror.shm.base)
+		session_end_post(&client->mirror.shm, END_CLIENT_GONE);
+	client->state = CLIENT_GONE;
+	loop_timer_clear(client->loop, &client->timer);
+	loop_timer_clear(client->loop, &client->retry);
+	/* Ends the operations that are in flight. */
+	shutdown(client->fd, SHUT_RDWR);
+	if (client->receiving)
+		loop_cancel(client->loop, client->recv_tag);
+	if (client->bell_armed)
+		ring_wake_fd(client->doorbell);
+	client_settle(client);
+}
+
+void client_stop(struct client *client)
+{
+	if (client->state == CLIENT_OPENING)
+		client_refuse(client, END_SHUTDOWN, "gleamd is being stopped");
+	client_end(client, END_SHUTDOWN, "gleamd is being stopped");
+	if (client->state != CLIENT_LEAVING)
+		client_gone(client);
+}
+
+/* ---- packets out ---- */
+
+static void client_send_done(void *arg, int res, uint32_t flags)
+{
+	struct client *client = arg;
+	struct packet *packet = client->out_first;
+
+	client->sending = false;
+	client->out_first = packet->next;
+	if (!client->out_first)
+		client->out_last = &client->out_first;
+	free(packet);
+	if (res < 0 && client->state != CLIENT_GONE) {
+		client_gone(client);
+		return;
+	}
+	if (client->state == CLIENT_GONE)
+		client_settle(client);
+	else if (client->out_first)
+		client_send_next(client);
+	else if (client->state == CLIENT_LEAVING)
+		client_gone(client);
+}
+
+static void client_send_next(struct client *client)
+{
+	struct packet *packet = client->out_first;
+	struct io_uring_sqe *sqe = loop_sqe(client->loop);
+
+	io_uring_prep_sendmsg(sqe, client->fd, &packet->msg, MSG_NOSIGNAL);
+	loop_tag(client->loop, sqe, client_send_done, client);
+	client->sending = true;
+}
+
+int client_packet(struct client *client, const void *bytes, size_t size, const int *fds, unsigned fd_count)
+{
+	struct packet *packet;
+
+	if (client->state == CLIENT_GONE || client->state == CLIENT_LEAVING)
+		return -EPIPE;
+	packet = calloc(1, sizeof(*packet) + size);
+	if (!packet)
+		return -ENOMEM;
+	memcpy(packet->bytes, bytes, size);
+	packet->iov = (struct iovec){ .iov_base = packet->bytes, .iov_len = size };
+	packet->msg = (struct msghdr){ .msg_iov = &packet->iov, .msg_iovlen = 1 };
+	if (fd_count) {
+		struct cmsghdr *cmsg = &packet->control.align;
+
+		packet->msg.msg_control = &packet->control;
+		packet->msg.msg_controllen = CMSG_SPACE(fd_count * sizeof(int));
+		cmsg->cmsg_level = SOL_SOCKET;
+		cmsg->cmsg_type = SCM_RIGHTS;
+		cmsg->cmsg_len = CMSG_LEN(fd_count * sizeof(int));
+		memcpy(CMSG_DATA(cmsg), fds, fd_count * sizeof(int));
+	}
+	*client->out_last = packet;
+	client->out_last = &packet->next;
+	if (!client->sending)
+		client_send_next(client);
+	return 0;
+}
+
+/* The answer to LOCAL_OPEN that isn't a session; then the socket closes. */
+void client_refuse(struct client *client, enum session_end end, const char *why)
+{
+	uint8_t bytes[LINK_TEXT_MAX + 64] __attribute__((aligned(8)));
+	struct writer w = writer_on(bytes, sizeof(bytes));
+
+	if (client->state != CLIENT_OPENING && client->state != CLIENT_NEW)
+		return;
+	log_warn("pid %d (%s) is refused: %s", client->pid, client->program, why);
+	client_leave(client, true);
+	put_u32(&w, LOCAL_REFUSED);
+	put_u32(&w, end);
+	put_str(&w, why);
+	loop_timer_clear(client->loop, &client->timer);
+	if (client_packet(client, bytes, w.at, NULL, 0)) {
+		client_gone(client);
+		return;
+	}
+	client->state = CLIENT_LEAVING;
+}
+
+/* ---- opening a session ---- */
+
+static void client_try(struct client *client);
+
+static void client_bell_done(void *arg, int res, uint32_t flags);
+
+static void client_bell_arm(struct client *client)
+{
+	struct io_uring_sqe *sqe = loop_sqe(client->loop);
+
+	io_uring_prep_read(sqe, client->doorbell, &client->bell_value, sizeof(client->bell_value), 0);
+	loop_tag(client->loop, sqe, client_bell_done, client);
+	client->bell_armed = true;
+}
+
+static void client_bell_done(void *arg, int res, uint32_t flags)
+{
+	struct client *client = arg;
+
+	client->bell_armed = false;
+	if (client->state == CLIENT_GONE) {
+		client_settle(client);
+		return;
+	}
+	if (res < 0 && res != -EINTR) {
+		/* A client that made the eventfd non-blocking would have us spin. */
+		client_end(client, END_PROTOCOL, "its doorbell doesn't work");
+		return;
+	}
+	client_bell_arm(client);
+}
+
+static int client_memory_make(struct client *client)
+{
+	int err = shm_make(&client->mirror.shm, protocol_hash, client->claimed_pid);
+
+	if (err)
+		return err;
+	client->doorbell = eventfd(0, EFD_CLOEXEC);
+	if (client->doorbell < 0)
+		return -errno;
+	shm_ring_c2n(&client->mirror.shm, &client->c2n);
+	shm_ring_n2c(&client->mirror.shm, &client->n2c);
+	client->acknowledged = 0;
+	client->up_tail = 0;
+	return 0;
+}
+
+/* Another server has to do: what the last one saw of the session is gone. */
+static void client_memory_drop(struct client *client)
+{
+	shm_close(&client->mirror.shm);
+	fd_close(&client->doorbell);
+}
+
+static void client_attach(struct client *client)
+{
+	uint8_t bytes[2 * LINK_TEXT_MAX + CLIENT_SETTINGS_MAX] __attribute__((aligned(8)));
+	struct writer w = writer_on(bytes, sizeof(bytes));
+	int err = client_memory_make(client);
+
+	if (err) {
+		client_memory_drop(client);
+		client_refuse(client, END_REFUSED, "no memory for a session on this machine");
+		return;
+	}
+	client->link = server_link(client->server);
+	client->on_link = true;
+	link_mirror_add(client->link, &client->mirror);
+	put_u32(&w, (uint32_t)client->pid);
+	put_u32(&w, (uint32_t)client->uid);
+	put_str(&w, client->program);
+	put_str(&w, client->settings);
+	assert(!w.fault);
+	link_send(client->link, LINK_ATTACH, client->mirror.id, NULL, 0, bytes, w.at);
+}
+
+static void client_server_done(struct server_waiter *waiter, struct server *server, int err, const char *why)
+{
+	struct client *client = (struct client *)((char *)waiter - offsetof(struct client, waiter));
+
+	if (client->state != CLIENT_OPENING)
+		return;
+	if (err) {
+		route_failed(&client->route, server, why);
+		client->server = NULL;
+		client_try(client);
+		return;
+	}
+	client_attach(client);
+}
+
+static void client_try(struct client *client)
+{
+	char why[ROUTE_WHY_SIZE];
+	struct server *server = route_pick(client->broker, &client->route, why, sizeof(why));
+
+	if (!server) {
+		client_refuse(client, client->route.end ? client->route.end : END_NO_SERVER, why);
+		return;
+	}
+	client->server = server;
+	client->waiter.done = client_server_done;
+	server_want(server, &client->waiter);
+}
+
+static void client_timer(void *arg)
+{
+	struct client *client = arg;
+	char why[ROUTE_WHY_SIZE];
+
+	if (client->state == CLIENT_NEW) {
+		client_gone(client);
+	} else if (client->state == CLIENT_OPENING) {
+		if (client->server) {
+			const char *last = client->on_link ? "the node did not attach a worker in time" :
+							     server_why(client->server);
+
+			route_failed(&client->route, client->server, *last ? last : "no answer in time");
+		}
+		route_why(&client->route, why, sizeof(why));
+		client_refuse(client, END_NO_SERVER, why);
+	} else if (client->state == CLIENT_LIVE) {
+		client_end(client, END_LINK_LOST, client->reason);
+	}
+}
+
+static void client_attached(struct client *client, struct reader *body)
+{
+	uint8_t bytes[LINK_TEXT_MAX + 64] __attribute__((aligned(8)));
+	struct writer w = writer_on(bytes, sizeof(bytes));
+	uint32_t end = get_u32(body);
+	const char *why = get_str(body, LINK_TEXT_MAX);
+
+	if (client->state != CLIENT_OPENING)
+		return;
+	if (body->fault || end != END_NONE) {
+		/* Another server may have what this one lacks. */
+		route_failed(&client->route, client->server, *why ? why : "it refused without a reason");
+		client->route.end = end ? end : END_PROTOCOL;
+		client_leave(client, false);
+		client->server = NULL;
+		client->mirror.dead = false;
+		client_memory_drop(client);
+		client_try(client);
+		return;
+	}
+
+	const int fds[2] = { client->mirror.shm.fd, client->doorbell };
+
+	put_u32(&w, LOCAL_OPENED);
+	put_u32(&w, 0);
+	put_str(&w, server_name(client->server));
+	__atomic_store_n(&client->mirror.live, true, __ATOMIC_RELEASE);
+	session_live_post(&client->mirror.shm);
+	if (client_packet(client, bytes, w.at, fds, 2)) {
+		client_gone(client);
+		return;
+	}
+	loop_timer_clear(client->loop, &client->timer);
+	client->state = CLIENT_LIVE;
+	client_bell_arm(client);
+	log_info("pid %d (%s): session %u on %s", client->pid, client->program, client->mirror.id,
+		 server_name(client->server));
+}
+
+static void client_setting_find(const char *settings, const char *name, char *out, size_t size)
+{
+	size_t length = strlen(name);
+
+	out[0] = 0;
+	for (const char *line = settings; *line;) {
+		size_t end = strcspn(line, "\n");
+
+		if (strncmp(line, name, length) == 0 && end - length < size && end >= length) {
+			memcpy(out, line + length, end - length);
+			out[end - length] = 0;
+		}
+		line += end + (line[end] != 0);
+	}
+}
+
+static int client_open(struct client *client, struct reader *r)
+{
+	uint8_t hash[PROTOCOL_HASH_SIZE];
+	uint32_t version = get_u32(r);
+
+	get_block(r, hash, sizeof(hash));
+	client->claimed_pid = get_u32(r);
+	snprintf(client->program, sizeof(client->program), "%s", get_str(r, LINK_TEXT_MAX));
+	snprintf(client->settings, sizeof(client->settings), "%s", get_str(r, CLIENT_SETTINGS_MAX - 1));
+	client->state = CLIENT_OPENING;
+	if (!r->fault && (version != LINK_VERSION || memcmp(hash, protocol_hash, sizeof(hash)) != 0)) {
+		char ours[HASH_TEXT_SIZE], theirs[HASH_TEXT_SIZE], why[256];
+
+		hash_text(protocol_hash, ours);
+		hash_text(hash, theirs);
+		snprintf(why, sizeof(why),
+			 "libcuda.so.1 and gleamd are of different versions (protocol %u.%s and %u.%s): restart gleamd, or "
+			 "update the older one",
+			 version, theirs, LINK_VERSION, ours);
+		client_refuse(client, END_VERSION, why);
+		return 0;
+	}
+	if (r->fault)
+		return -EPROTO;
+	client_setting_find(client->settings, "GLEAM_SERVER=", client->route.wanted, sizeof(client->route.wanted));
+	loop_timer_set(client->loop, &client->timer, loop_now_ns(client->loop) + CLIENT_OPEN_NS);
+	client_try(client);
+	return 0;
+}
+
+/* ---- messages of the link ---- */
+
+int client_message(struct client *client, const struct link_hdr *hdr, struct reader *body)
+{
+	if (hdr->type == LINK_ATTACHED) {
+		client_attached(client, body);
+		return 0;
+	}
+	if (client->state != CLIENT_LIVE)
+		return 0; /* it crossed our detach */
+	switch (hdr->type) {
+	case LINK_CONSUMED:
+		client_consumed(client, get_u64(body), body->fault);
+		return 0;
+	case LINK_FRAME: {
+		uint32_t size = (uint32_t)reader_left(body);
+		const uint8_t *frame = reader_take(body, 8, size);
+
+		client_deliver(&client->mirror, frame, size);
+		return 0;
+	}
+	case LINK_ENDED: {
+		uint32_t end = get_u32(body);
+		const char *why = get_str(body, LINK_TEXT_MAX);
+
+		client_end(client, body->fault || end == END_NONE ? END_PROTOCOL : (enum session_end)end,
+			   *why ? why : "the node ended it");
+		return 0;
+	}
+	default:
+		return -EPROTO;
+	}
+}
+
+void client_link_lost(struct client *client, struct server *server, const char *why)
+{
+	uint64_t grace_ns = broker_conf(client->broker)->grace_ms * NS_PER_MS;
+
+	if (client->server != server || !client->on_link)
+		return;
+	client_leave(client, false);
+	if (client->state == CLIENT_OPENING) {
+		route_failed(&client->route, server, why);
+		client->server = NULL;
+		client->mirror.dead = false;
+		client_memory_drop(client);
+		client_try(client);
+		return;
+	}
+	if (client->state != CLIENT_LIVE)
+		return;
+	snprintf(client->reason, sizeof(client->reason), "the link to %s is lost: %s", server_name(server), why);
+	if (grace_ns == 0)
+		client_end(client, END_LINK_LOST, client->reason);
+	else
+		loop_timer_set(client->loop, &client->timer, loop_now_ns(client->loop) + grace_ns);
+}
+
+/* ---- packets in ---- */
+
+static void client_packet_take(struct client *client, size_t size)
+{
+	struct reader r = reader_on(client->packet, size);
+	uint32_t type = get_u32(&r);
+
+	if (type == LOCAL_OPEN && client->state == CLIENT_NEW) {
+		if (client_open(client, &r) == 0)
+			return;
+	} else if (type == LOCAL_CONTROL && (client->state == CLIENT_NEW || client->state == CLIENT_ASKING)) {
+		const char *request = get_str(&r, LOCAL_MSG_MAX);
+
+		client->state = CLIENT_ASKING;
+		loop_timer_clear(client->loop, &client->timer);
+		if (!r.fault && control_answer(client->broker, client, client->uid, request) == 0)
+			return;
+	}
+	log_warn("pid %d: not a packet that gleamd knows (type %u, %zu bytes): closed", client->pid, type, size);
+	client_end(client, END_PROTOCOL, "an unknown packet on its socket");
+	client_gone(client);
+}
+
+static void client_recv_done(void *arg, int res, uint32_t flags)
+{
+	struct client *client = arg;
+
+	client->receiving = false;
+	if (client->state == CLIENT_GONE) {
+		client_settle(client);
+		return;
+	}
+	if (res == -EINTR || res == -EAGAIN) {
+		client_recv_arm(client);
+		return;
+	}
+	if (res <= 0) {
+		client_gone(client);
+		return;
+	}
+	/* MSG_TRUNC: the length that it had. */
+	if ((size_t)res > LOCAL_MSG_MAX)
+		client_gone(client);
+	else
+		client_packet_take(client, (size_t)res);
+	if (client->state == CLIENT_GONE)
+		client_settle(client);
+	else
+		client_recv_arm(client);
+}
+
+static void client_recv_arm(struct client *client)
+{
+	struct io_uring_sqe *sqe = loop_sqe(client->loop);
+
+	io_uring_prep_recv(sqe, client->fd, client->packet, LOCAL_MSG_MAX, MSG_TRUNC);
+	client->recv_tag = loop_tag(client->loop, sqe, client_recv_done, client);
+	client->receiving = true;
+}
+
+struct client *client_new(struct broker *broker, struct loop *loop, int fd, uint32_t session)
+{
+	struct client *client = calloc(1, sizeof(*client));
+	struct ucred cred = { .pid = -1, .uid = (uid_t)-1 };
+	socklen_t size = sizeof(cred);
+
+	if (!client)
+		goto close_fd;
+	/* A packet's pages are touched only as far as packets are long. */
+	client->packet = malloc(LOCAL_MSG_MAX);
+	if (!client->packet)
+		goto free_client;
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &size) < 0)
+		goto free_client;
+	mirror_init(&client->mirror);
+	client->mirror.id = session;
+	client->mirror.shm.fd = -1;
+	client->mirror.deliver = client_deliver;
+	client->mirror.room = client_mirror_room;
+	client->mirror.free = client_mirror_free;
+	client->broker = broker;
+	client->loop = loop;
+	client->fd = fd;
+	client->doorbell = -1;
+	client->pid = cred.pid;
+	client->uid = cred.uid;
+	client->out_last = &client->out_first;
+	client->born_ns = loop_now_ns(loop);
+	client->timer.fire = client_timer;
+	client->timer.arg = client;
+	client->retry.fire = client_overflow_retry;
+	client->retry.arg = client;
+	pthread_mutex_init(&client->deliver_lock, NULL);
+	strcpy(client->program, "?");
+	loop_timer_set(loop, &client->timer, client->born_ns + CLIENT_GREET_NS);
+	client_recv_arm(client);
+	return client;
+
+free_client:
+	free(client->packet);
+	free(client);
+close_fd:
+	close(fd);
+	return NULL;
+}
+
+/* ---- views ---- */
+
+uint32_t client_session(const struct client *client)
+{
+	return client->mirror.id;
+}
+
+void client_count(const struct client *client, uint32_t api, struct api_count *count_out)
+{
+	memset(count_out, 0, sizeof(*count_out));
+	if (client->mirror.shm.base)
+		*count_out = *shm_count(&client->mirror.shm, api);
+}
+
+bool client_view(const struct client *client, struct client_view *view_out)
+{
+	static const char *const states[] = { [CLIENT_OPENING] = "opening", [CLIENT_LIVE] = "live", [CLIENT_DEAD] = "dead" };
+	struct client_view view = { .pid = client->pid, .uid = client->uid, .program = client->program,
+				    .reason = client->reason, .sent = client->sent,
+				    .received = __atomic_load_n(&client->received, __ATOMIC_RELAXED) };
+
+	if (client->state != CLIENT_OPENING && client->state != CLIENT_LIVE && client->state != CLIENT_DEAD)
+		return false;
+	view.server = client->server ? server_name(client->server) : "";
+	view.state = states[client->state];
+	view.age_ns = loop_now_ns(client->loop) - client->born_ns;
+	if (client->mirror.shm.base) {
+		const struct session_header *hdr = shm_header(&client->mirror.shm);
+		uint64_t queued = hdr->c2n.head - client->acknowledged;
+		uint64_t up = hdr->up_head - client->up_tail;
+
+		for (uint32_t i = 0; i < SESSION_API_MAX; i++) {
+			const struct api_count *count = shm_count(&client->mirror.shm, i);
+
+			view.calls += count->calls;
+			view.bytes += count->bytes;
+			view.round_trips += count->trips;
+			view.waited_ns += count->waited_ns;
+		}
+		/* What it wrote there may be nonsense. */
+		view.inflight = (queued <= SESSION_C2N_SIZE ? queued : 0) + (up <= SESSION_UP_SIZE ? up : 0);
+		view.memory = hdr->memory;
+	}
+	*view_out = view;
+	return true;
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What client.c (packets, life) and flow.c (rings) share of a client. */
+#ifndef GLEAM_LOCAL_CLIENT_PRIVATE_H
+#define GLEAM_LOCAL_CLIENT_PRIVATE_H
+
+#include <pthread.h>
+#include <sys/socket.h>
+
+#include "broker/core/mirror.h"
+#include "broker/local/client.h"
+#include "broker/local/route.h"
+#include "broker/local/server.h"
+
+#define CLIENT_PROGRAM_SIZE 256
+#define CLIENT_SETTINGS_MAX 4096
+#define CLIENT_OVERFLOW_MAX (4u << 20) /* notices for a client that reads none; then its session ends */
+
+/*
+ * NEW: has said nothing. ASKING: asks questions (gleamctl). OPENING: waits for a server and its worker. LIVE: session runs.
+ * DEAD: session has ended, the process is still there. LEAVING: has been refused; closes when it has been told. GONE: closed;
+ * waits for operations and lanes.
+ */
+enum client_state { CLIENT_NEW, CLIENT_ASKING, CLIENT_OPENING, CLIENT_LIVE, CLIENT_DEAD, CLIENT_LEAVING, CLIENT_GONE };
+
+struct packet {
+	struct packet *next;
+	struct msghdr msg;
+	struct iovec iov;
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(2 * sizeof(int))];
+	} control;
+	uint8_t bytes[];
+};
+
+struct client {
+	struct mirror mirror; /* first: lanes and links know the client by it */
+	struct broker *broker;
+	struct loop *loop;
+	enum client_state state;
+	int fd;
+	pid_t pid; /* as the kernel says */
+	uid_t uid;
+	uint32_t claimed_pid; /* as the client sees itself */
+	char program[CLIENT_PROGRAM_SIZE];
+	char settings[CLIENT_SETTINGS_MAX];
+	uint64_t born_ns;
+
+	struct route route;
+	struct server *server; /* wanted, or in use; stays for people to see after the end */
+	struct server_waiter waiter;
+	struct link *link; /* while on_link */
+	bool on_link;
+	char reason[256];
+
+	uint8_t *packet; /* LOCAL_MSG_MAX bytes */
+	uint64_t recv_tag;
+	bool receiving;
+	struct packet *out_first;
+	struct packet **out_last;
+	bool sending;
+
+	int doorbell;
+	uint64_t bell_value;
+	bool bell_armed;
+
+	struct ring c2n;       /* we consume; its position is what has been sent */
+	uint64_t acknowledged; /* what the node's worker has consumed: [acknowledged, sent) would be sent again */
+	uint64_t up_tail;      /* of the up arena, as the node has told */
+	uint64_t sent;
+
+	struct loop_timer timer; /* greeting, opening, grace */
+	struct loop_timer retry; /* overflow */
+	struct loop_post post;
+	bool settled;
+
+	pthread_mutex_t deliver_lock;
+	/* guarded by deliver_lock: lanes deliver, too */
+	struct ring n2c; /* we produce */
+	uint8_t *overflow;
+	uint32_t overflow_size;
+	uint32_t overflow_max;
+
+	/* atomic */
+	uint64_t received;
+	const char *broken; /* what a lane found; the control thread ends the session */
+	bool overflowing;
+};
+
+/* client.c */
+void client_end(struct client *client, enum session_end end, const char *why);
+void client_refuse(struct client *client, enum session_end end, const char *why);
+/* A packet to the client; borrowed. */
+int client_packet(struct client *client, const void *bytes, size_t size, const int *fds, unsigned fd_count);
+
+/* flow.c */
+void client_consumed(struct client *client, uint64_t tail, bool fault);
+/* A frame of the node, private memory. Control and lane threads. */
+void client_deliver(struct mirror *mirror, const uint8_t *frame, uint32_t size);
+void client_overflow_retry(void *arg);
+
+#endif

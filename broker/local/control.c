@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Answers to gleamctl. Control thread; see control.h.
+ *
+ *	{"cmd":"version"}  {"cmd":"status"}  {"cmd":"servers"}  {"cmd":"clients"}  {"cmd":"clients","pid":N}
+ *
+ * With a pid the per-call table comes, too. What isn't understood is answered by {"error": "..."}.
+ */
+#include "broker/local/control.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "broker/lib/codec.h"
+#include "broker/lib/json.h"
+#include "broker/local/broker.h"
+#include "broker/local/client_private.h"
+#include "broker/local/state.h"
+#include "gen/api.h"
+
+#define CONTROL_PART 32768u /* of an answer in one packet; the socket's buffer takes a few */
+
+static void put_gpus(struct json *json, const struct report *report)
+{
+	json_open(json, "gpus", '[');
+	for (uint32_t i = 0; i < report->gpu_count; i++) {
+		const struct report_gpu *gpu = &report->gpus[i];
+
+		json_open(json, NULL, '{');
+		json_str(json, "name", gpu->name);
+		json_u64(json, "memory", gpu->memory);
+		if (gpu->memory_free == REPORT_UNKNOWN)
+			json_null(json, "memory_free");
+		else
+			json_u64(json, "memory_free", gpu->memory_free);
+		if (gpu->utilisation == REPORT_UNKNOWN32)
+			json_null(json, "utilisation");
+		else
+			json_u64(json, "utilisation", gpu->utilisation);
+		json_close(json, '}');
+	}
+	json_close(json, ']');
+}
+
+static void put_server(struct json *json, const struct state_server *server)
+{
+	json_open(json, NULL, '{');
+	json_str(json, "name", server->name);
+	json_str(json, "address", server->address);
+	json_str(json, "state", server->state);
+	json_str(json, "why", server->why);
+	json_u64(json, "clients", server->clients);
+	if (server->linked) {
+		json_str(json, "peer", server->peer);
+		json_str(json, "host", server->host);
+		json_bool(json, "tls", server->link.tls);
+		json_u64(json, "lanes", server->link.lanes);
+		json_fixed(json, "rtt_us", (double)server->link.rtt_ns / 1000, 1);
+		json_fixed(json, "rtt_min_us", (double)server->link.rtt_min_ns / 1000, 1);
+		json_u64(json, "tcp_rtt_us", server->link.tcp_rtt_us);
+		json_u64(json, "retransmits", server->link.retransmits);
+		json_u64(json, "sent", server->link.sent);
+		json_u64(json, "received", server->link.received);
+	}
+	if (server->reported) {
+		json_fixed(json, "load", server->load, 2);
+		json_u64(json, "sessions", server->report.sessions);
+		json_u64(json, "sessions_max", server->report.sessions_max);
+		json_u64(json, "warm", server->report.warm);
+		json_str(json, "driver", server->report.driver);
+		put_gpus(json, &server->report);
+	}
+	json_close(json, '}');
+}
+
+static void put_counts(struct json *json, const struct broker *broker, uint32_t session)
+{
+	struct api_count *counts = calloc(SESSION_API_MAX, sizeof(*counts));
+
+	if (!counts || state_counts(broker, session, counts)) {
+		free(counts);
+		return;
+	}
+	json_open(json, "api", '[');
+	for (uint32_t i = 0; i < API_COUNT && i < SESSION_API_MAX; i++) {
+		if (counts[i].calls == 0)
+			continue;
+		json_open(json, NULL, '{');
+		json_str(json, "name", api_names[i]);
+		json_u64(json, "calls", counts[i].calls);
+		json_u64(json, "round_trips", counts[i].trips);
+		json_u64(json, "bytes", counts[i].bytes);
+		json_u64(json, "waited_ns", counts[i].waited_ns);
+		json_close(json, '}');
+	}
+	json_close(json, ']');
+	free(counts);
+}
+
+static void put_client(struct json *json, const struct broker *broker, const struct state_client *client, bool counts)
+{
+	json_open(json, NULL, '{');
+	json_u64(json, "pid", (uint64_t)client->pid);
+	json_u64(json, "uid", client->uid);
+	json_u64(json, "session", client->session);
+	json_str(json, "program", client->program);
+	json_str(json, "server", client->server);
+	json_str(json, "state", client->state);
+	json_str(json, "reason", client->reason);
+	json_fixed(json, "age_s", client->age_s, 3);
+	json_u64(json, "calls", client->calls);
+	json_u64(json, "bytes", client->bytes);
+	json_u64(json, "round_trips", client->round_trips);
+	json_fixed(json, "waited_s", client->waited_s, 6);
+	json_u64(json, "inflight", client->inflight);
+	json_u64(json, "memory", client->memory);
+	json_u64(json, "link_sent", client->link_sent);
+	json_u64(json, "link_received", client->link_received);
+	if (counts)
+		put_counts(json, broker, client->session);
+	json_close(json, '}');
+}
+
+/* A user sees its own processes; root and the daemon's user see all. */
+static void put_clients(struct json *json, const struct broker *broker, const struct state *state, uid_t uid, uint64_t pid)
+{
+	bool all = uid == 0 || uid == geteuid();
+	unsigned hidden = 0;
+
+	json_open(json, "clients", '[');
+	for (unsigned i = 0; i < state->client_count; i++) {
+		const struct state_client *client = &state->clients[i];
+
+		if (!all && client->uid != uid)
+			hidden++;
+		else if (pid == 0 || (uint64_t)client->pid == pid)
+			put_client(json, broker, client, pid != 0);
+	}
+	json_close(json, ']');
+	json_u64(json, "hidden", hidden);
+}
+
+static void put_status(struct json *json, const struct state *state)
+{
+	json_str(json, "version", state->version);
+	json_str(json, "protocol", state->protocol);
+	json_str(json, "socket", state->socket);
+	json_u64(json, "pid", (uint64_t)getpid());
+	json_fixed(json, "age_s", state->age_s, 1);
+	json_u64(json, "server_count", state->server_count);
+	json_u64(json, "client_count", state->client_count);
+	if (*state->node) {
+		json_open(json, "node", '{');
+		json_str(json, "listen", state->node);
+		json_str(json, "driver", state->node_report.driver);
+		json_str(json, "trouble", state->node_trouble);
+		json_u64(json, "sessions", state->node_report.sessions);
+		json_u64(json, "sessions_max", state->node_report.sessions_max);
+		json_u64(json, "warm", state->node_report.warm);
+		put_gpus(json, &state->node_report);
+		json_close(json, '}');
+	}
+}
+
+static void put_servers(struct json *json, const struct state *state)
+{
+	json_open(json, "servers", '[');
+	for (unsigned i = 0; i < state->server_count; i++)
+		put_server(json, &state->servers[i]);
+	json_close(json, ']');
+}
+
+static void put_error(struct json *json, const char *what)
+{
+	json_open(json, NULL, '{');
+	json_str(json, "error", what);
+	json_close(json, '}');
+}
+
+static void answer_make(struct broker *broker, uid_t uid, const char *request, struct json *json)
+{
+	struct json_field fields[JSON_FIELDS_MAX];
+	unsigned count = 0;
+	const struct json_field *cmd, *pid;
+	struct state *state;
+
+	if (json_read(request, fields, &count)) {
+		put_error(json, "the request is not a flat JSON object");
+		return;
+	}
+	cmd = json_field(fields, count, "cmd");
+	pid = json_field(fields, count, "pid");
+	if (!cmd || cmd->is_number || (pid && !pid->is_number)) {
+		put_error(json, "the request has no \"cmd\", or its \"pid\" is not a number");
+		return;
+	}
+	state_refresh(broker);
+	state = state_take(broker);
+	if (!state) {
+		put_error(json, "out of memory");
+		return;
+	}
+	if (strcmp(cmd->text, "version") == 0) {
+		json_open(json, NULL, '{');
+		json_str(json, "version", state->version);
+		json_str(json, "protocol", state->protocol);
+		json_close(json, '}');
+	} else if (strcmp(cmd->text, "status") == 0) {
+		json_open(json, NULL, '{');
+		put_status(json, state);
+		put_servers(json, state);
+		put_clients(json, broker, state, uid, 0);
+		json_close(json, '}');
+	} else if (strcmp(cmd->text, "servers") == 0) {
+		json_open(json, NULL, '{');
+		put_servers(json, state);
+		json_close(json, '}');
+	} else if (strcmp(cmd->text, "clients") == 0) {
+		json_open(json, NULL, '{');
+		put_clients(json, broker, state, uid, pid ? pid->number : 0);
+		json_close(json, '}');
+	} else {
+		put_error(json, "gleamd knows the commands version, status, servers and clients");
+	}
+	state_free(state);
+}
+
+int control_answer(struct broker *broker, struct client *client, uid_t uid, const char *request)
+{
+	static const size_t head = 3 * sizeof(uint32_t);
+	struct json json = { 0 };
+	uint8_t *packet = malloc(head + CONTROL_PART + 8);
+	int err = packet ? 0 : -ENOMEM;
+	size_t at = 0;
+
+	answer_make(broker, uid, request, &json);
+	if (json.fault)
+		err = -ENOMEM;
+	while (!err) {
+		size_t size = json.size - at < CONTROL_PART ? json.size - at : CONTROL_PART;
+		bool more = at + size < json.size;
+		struct writer w = writer_on(packet, head + CONTROL_PART + 8);
+
+		/* LOCAL_JSON, u32 more, str */
+		put_u32(&w, LOCAL_JSON);
+		put_u32(&w, more);
+		put_u32(&w, (uint32_t)size);
+		put_block(&w, json.text + at, size);
+		put_u8(&w, 0);
+		err = client_packet(client, packet, w.at, NULL, 0);
+		at += size;
+		if (!more)
+			break;
+	}
+	free(packet);
+	free(json.text);
+	return err;
+}

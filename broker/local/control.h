@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Questions of gleamctl on the local socket: JSON in, JSON out. Control thread. */
+#ifndef GLEAM_LOCAL_CONTROL_H
+#define GLEAM_LOCAL_CONTROL_H
+
+#include <sys/types.h>
+
+struct broker;
+struct client;
+
+/* Sends the answer, which may be that the question is not understood. -errno: the asker is to be closed. */
+int control_answer(struct broker *broker, struct client *client, uid_t uid, const char *request);
+
+#endif

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What flows between a client's session memory and the link. Control thread; client_deliver() also on lane threads.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "broker/lib/clock.h"
+#include "broker/lib/log.h"
+#include "broker/lib/slot.h"
+#include "broker/local/client_private.h"
+
+#define FLOW_RETRY_NS (2 * NS_PER_MS) /* to look again for room in a notice ring that is full: nothing wakes us for it */
+
+/* ---- out: commands ---- */
+
+/* The bytes of a command go to a lane from where they lie. */
+static int flow_bulk(struct client *client, const struct frame_hdr *hdr, const uint8_t *frame)
+{
+	struct bulk_ref ref = ring_bulk_ref(frame);
+	struct bulk_item *item;
+
+	if (ref.size == 0)
+		return 0;
+	if (ref.offset >= SESSION_UP_SIZE || ref.size > SESSION_UP_SIZE - ref.offset || ref.size > SESSION_CELL_SIZE ||
+	    ref.offset % SESSION_GRANULE || ref.cookie % SESSION_UP_SIZE != ref.offset)
+		return -EPROTO;
+	item = malloc(sizeof(*item));
+	if (!item)
+		return -ENOMEM;
+	*item = (struct bulk_item){ .seq = hdr->seq, .cookie = ref.cookie, .offset = ref.offset, .size = ref.size };
+	link_bulk(client->link, &client->mirror, item);
+	client->sent += ref.size;
+	return 0;
+}
+
+/* Whole frames from the own position on, in one piece, at most a turn's worth. */
+static int flow_span(struct client *client)
+{
+	struct ring *ring = &client->c2n;
+	uint64_t start = ring->at;
+	const uint8_t *bytes = ring_place(ring, start);
+	struct frame_hdr hdr;
+	const uint8_t *frame;
+	uint32_t size = 0;
+	int got = 0;
+	int err = 0;
+
+	while (size < LINK_SPAN_MAX && (got = ring_look(ring, &hdr, &frame)) == 1) {
+		if (size && frame != bytes + size)
+			break; /* the ring begins again */
+		if (hdr.kind != FRAME_PAD && hdr.kind != FRAME_COMMAND)
+			err = -EPROTO;
+		else if (hdr.kind == FRAME_COMMAND && (hdr.flags & FRAME_BULK_UP)) {
+			if (mirror_is_full(&client->mirror))
+				break;
+			err = flow_bulk(client, &hdr, frame);
+		}
+		if (err)
+			return err;
+		ring_next(ring, &hdr);
+		size += RING_ALIGN(hdr.size);
+	}
+	if (size)
+		link_send(client->link, LINK_SPAN, client->mirror.id, &start, sizeof(start), bytes, size);
+	client->sent += size;
+	return got < 0 ? got : (int)size;
+}
+
+static bool flow_is_blocked(const struct client *client)
+{
+	return !client->on_link || link_backlog(client->link) >= CONN_BACKLOG_HIGH || mirror_is_full(&client->mirror);
+}
+
+bool client_poll(struct client *client)
+{
+	const char *broken;
+	int moved;
+
+	if (client->state != CLIENT_LIVE)
+		return false;
+	broken = __atomic_load_n(&client->broken, __ATOMIC_ACQUIRE);
+	if (broken) {
+		client_end(client, END_PROTOCOL, broken);
+		return true;
+	}
+	/* Lanes can't set timers of this loop. */
+	if (__atomic_load_n(&client->overflowing, __ATOMIC_ACQUIRE) && !client->retry.place)
+		loop_timer_set(client->loop, &client->retry, loop_now_ns(client->loop) + FLOW_RETRY_NS);
+	if (flow_is_blocked(client))
+		return false;
+	moved = flow_span(client);
+	if (moved < 0) {
+		client_end(client, END_PROTOCOL,
+			   moved == -ENOMEM ? "out of memory for its commands" : "it wrote nonsense into its command ring");
+		return true;
+	}
+	return moved != 0;
+}
+
+bool client_sleep(struct client *client)
+{
+	if (client->state != CLIENT_LIVE)
+		return true;
+	if (__atomic_load_n(&client->broken, __ATOMIC_ACQUIRE))
+		return false;
+	/* The link's drained(), or the lanes' room(), wake us. */
+	if (flow_is_blocked(client))
+		return true;
+	return ring_sleep_begin(&client->c2n);
+}
+
+void client_wake(struct client *client)
+{
+	if (client->state == CLIENT_LIVE)
+		ring_sleep_end(&client->c2n);
+}
+
+void client_consumed(struct client *client, uint64_t tail, bool fault)
+{
+	if (fault || tail < client->acknowledged || tail > client->c2n.at || (tail & (FRAME_ALIGN - 1))) {
+		client_end(client, END_PROTOCOL, "the node acknowledged commands that were never sent");
+		return;
+	}
+	client->acknowledged = tail;
+	ring_release_to(&client->c2n, tail);
+}
+
+/* ---- in: replies and notices ---- */
+
+/* Into the client's notice ring, or behind what waits for room there. */
+static int notice_put_locked(struct client *client, const uint8_t *frame, uint32_t size)
+{
+	uint8_t *room;
+
+	if (client->overflow_size == 0) {
+		int err = ring_reserve(&client->n2c, size, &room);
+
+		if (err == 0) {
+			memcpy(room, frame, size);
+			ring_commit(&client->n2c, size);
+			if (ring_publish(&client->n2c))
+				ring_wake_futex(client->n2c.ctl);
+			return 0;
+		}
+		if (err != -EAGAIN)
+			return err;
+	}
+	size = RING_ALIGN(size);
+	if (size > CLIENT_OVERFLOW_MAX - client->overflow_size)
+		return -ENOBUFS;
+	if (size > client->overflow_max - client->overflow_size) {
+		uint32_t max = client->overflow_max ? 2 * client->overflow_max : 2 * FRAME_SIZE_MAX;
+		uint8_t *grown = realloc(client->overflow, max);
+
+		if (!grown)
+			return -ENOMEM;
+		client->overflow = grown;
+		client->overflow_max = max;
+	}
+	memcpy(client->overflow + client->overflow_size, frame, ((const struct frame_hdr *)(const void *)frame)->size);
+	client->overflow_size += size;
+	__atomic_store_n(&client->overflowing, true, __ATOMIC_RELEASE);
+	return 0;
+}
+
+/* What waits for room, oldest first. */
+void client_overflow_retry(void *arg)
+{
+	struct client *client = arg;
+	uint32_t at = 0;
+	int err = 0;
+
+	if (client->state != CLIENT_LIVE)
+		return;
+	pthread_mutex_lock(&client->deliver_lock);
+	while (at < client->overflow_size) {
+		struct frame_hdr hdr;
+		uint8_t *room;
+
+		memcpy(&hdr, client->overflow + at, sizeof(hdr));
+		err = ring_reserve(&client->n2c, hdr.size, &room);
+		if (err)
+			break;
+		memcpy(room, client->overflow + at, hdr.size);
+		ring_commit(&client->n2c, hdr.size);
+		at += RING_ALIGN(hdr.size);
+	}
+	if (at && ring_publish(&client->n2c))
+		ring_wake_futex(client->n2c.ctl);
+	client->overflow_size -= at;
+	if (client->overflow_size && at)
+		memmove(client->overflow, client->overflow + at, client->overflow_size);
+	if (client->overflow_size == 0)
+		__atomic_store_n(&client->overflowing, false, __ATOMIC_RELEASE);
+	pthread_mutex_unlock(&client->deliver_lock);
+	if (err && err != -EAGAIN)
+		client_end(client, END_PROTOCOL, "it wrote nonsense into its notice ring");
+	else if (err)
+		loop_timer_set(client->loop, &client->retry, loop_now_ns(client->loop) + FLOW_RETRY_NS);
+}
+
+/* Notices that become words. -ENOENT: not one of them. */
+static int notice_word(struct client *client, const struct frame_hdr *hdr, struct reader *r)
+{
+	const struct shm *shm = &client->mirror.shm;
+	uint32_t a, b, c;
+	uint64_t tail;
+
+	switch (hdr->op) {
+	case NOTICE_PROGRESS:
+		a = get_u32(r);
+		b = get_u32(r);
+		return r->fault ? -EPROTO : session_progress_post(shm, a, b);
+	case NOTICE_ERROR:
+		a = get_u32(r);
+		b = get_u32(r);
+		c = get_u32(r);
+		return r->fault ? -EPROTO : session_error_post(shm, a, b, c, hdr->seq);
+	case NOTICE_CONSUMED:
+		tail = get_u64(r);
+		if (r->fault || tail < client->up_tail)
+			return -EPROTO;
+		client->up_tail = tail;
+		session_up_tail_post(shm, tail);
+		return 0;
+	default:
+		return -ENOENT;
+	}
+}
+
+static int flow_frame(struct client *client, const uint8_t *frame, uint32_t size)
+{
+	struct frame_hdr hdr;
+	struct reader r;
+	int err;
+
+	if (size < sizeof(hdr))
+		return -EPROTO;
+	memcpy(&hdr, frame, sizeof(hdr));
+	if (hdr.size != size || size > FRAME_SIZE_MAX || (hdr.flags & ~FRAME_FLAGS) ||
+	    ((hdr.flags & FRAME_BULK_DOWN) && size < sizeof(hdr) + sizeof(struct bulk_ref)) || (hdr.flags & FRAME_BULK_UP))
+		return -EPROTO;
+	if (hdr.kind == FRAME_REPLY) {
+		err = session_reply_post(&client->mirror.shm, frame);
+		return err == -ENOENT ? 0 : err; /* nobody waits for it any more */
+	}
+	if (hdr.kind != FRAME_NOTICE)
+		return -EPROTO;
+	r = reader_on(frame + sizeof(hdr), size - sizeof(hdr));
+	pthread_mutex_lock(&client->deliver_lock);
+	err = notice_word(client, &hdr, &r);
+	if (err == -ENOENT)
+		err = notice_put_locked(client, frame, size);
+	pthread_mutex_unlock(&client->deliver_lock);
+	return err;
+}
+
+void client_deliver(struct mirror *mirror, const uint8_t *frame, uint32_t size)
+{
+	struct client *client = (struct client *)mirror;
+	int err = flow_frame(client, frame, size);
+
+	__atomic_fetch_add(&client->received, size, __ATOMIC_RELAXED);
+	if (!err)
+		return;
+	__atomic_store_n(&client->broken,
+			 err == -ENOBUFS ? "it doesn't read its notices" :
+			 err == -ENOMEM	 ? "out of memory for its notices" :
+					   "the node sent a frame that can't be",
+			 __ATOMIC_RELEASE);
+	loop_nudge(client->loop);
+}

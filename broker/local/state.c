@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A snapshot of what the daemon knows. Control thread; see state.h. */
+#include "broker/local/state.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "broker/lib/clock.h"
+#include "broker/lib/hash.h"
+#include "broker/local/broker.h"
+#include "broker/local/client.h"
+#include "broker/local/server.h"
+#include "broker/node/node.h"
+
+#define COPY(to, from) snprintf(to, sizeof(to), "%s", from)
+
+static void server_take(const struct server *server, struct state_server *out)
+{
+	struct link *link = server_link(server);
+	const struct report *report = server_report(server);
+
+	COPY(out->name, server_name(server));
+	COPY(out->address, server_address(server));
+	COPY(out->state, server_state(server));
+	COPY(out->why, server_why(server));
+	if (link) {
+		out->linked = true;
+		link_stats(link, &out->link);
+		COPY(out->peer, link_peer(link));
+		COPY(out->host, link_host(link));
+	}
+	if (report) {
+		out->reported = true;
+		out->report = *report;
+		out->load = report->busy_milli / 1000.0 / (report->gpu_count ? report->gpu_count : 1);
+	}
+}
+
+static void client_take(const struct client *client, const struct client_view *view, struct state_client *out)
+{
+	out->pid = view->pid;
+	out->uid = view->uid;
+	out->session = client_session(client);
+	COPY(out->program, view->program);
+	COPY(out->server, view->server);
+	COPY(out->state, view->state);
+	COPY(out->reason, view->reason);
+	out->age_s = (double)view->age_ns / (double)NS_PER_S;
+	out->calls = view->calls;
+	out->bytes = view->bytes;
+	out->round_trips = view->round_trips;
+	out->waited_s = (double)view->waited_ns / (double)NS_PER_S;
+	out->inflight = view->inflight;
+	out->memory = view->memory;
+	out->link_sent = view->sent;
+	out->link_received = view->received;
+}
+
+struct state *state_take(const struct broker *broker)
+{
+	struct state *state = calloc(1, sizeof(*state));
+	struct client_view view;
+	char hash[HASH_TEXT_SIZE];
+
+	if (!state)
+		return NULL;
+	state->servers = calloc(broker_server_count(broker) + 1, sizeof(*state->servers));
+	state->clients = calloc(broker_client_count(broker) + 1, sizeof(*state->clients));
+	if (!state->servers || !state->clients) {
+		state_free(state);
+		return NULL;
+	}
+	hash_text(protocol_hash, hash);
+	COPY(state->version, GLEAM_VERSION);
+	snprintf(state->protocol, sizeof(state->protocol), "%u.%s", LINK_VERSION, hash);
+	COPY(state->socket, broker_socket(broker));
+	state->age_s = (double)broker_age_ns(broker) / (double)NS_PER_S;
+	if (broker_node(broker)) {
+		COPY(state->node, node_address(broker_node(broker)));
+		COPY(state->node_trouble, node_trouble(broker_node(broker)));
+		node_report(broker_node(broker), &state->node_report);
+	}
+	for (unsigned i = 0; i < broker_server_count(broker); i++)
+		server_take(broker_server(broker, i), &state->servers[state->server_count++]);
+	for (unsigned i = 0; i < broker_client_count(broker); i++) {
+		const struct client *client = broker_client(broker, i);
+		struct state_client *out = &state->clients[state->client_count];
+
+		if (!client_view(client, &view))
+			continue;
+		client_take(client, &view, out);
+		state->client_count++;
+		for (unsigned s = 0; s < state->server_count; s++)
+			if (strcmp(out->state, "live") == 0 && strcmp(state->servers[s].name, out->server) == 0)
+				state->servers[s].clients++;
+	}
+	return state;
+}
+
+void state_free(struct state *state)
+{
+	if (!state)
+		return;
+	free(state->servers);
+	free(state->clients);
+	free(state);
+}
+
+int state_counts(const struct broker *broker, uint32_t session, struct api_count *counts_out)
+{
+	for (unsigned i = 0; i < broker_client_count(broker); i++) {
+		const struct client *client = broker_client(broker, i);
+
+		if (client_session(client) != session)
+			continue;
+		for (uint32_t api = 0; api < SESSION_API_MAX; api++)
+			client_count(client, api, &counts_out[api]);
+		return 0;
+	}
+	return -ESRCH;
+}
+
+void state_refresh(struct broker *broker)
+{
+	for (unsigned i = 0; i < broker_server_count(broker); i++)
+		server_wake(broker_server(broker, i));
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A snapshot of what the daemon knows, for whoever shows it: control socket, /gleam. Copied at once, so it is consistent;
+ * read it at leisure. Control thread.
+ */
+#ifndef GLEAM_LOCAL_STATE_H
+#define GLEAM_LOCAL_STATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "broker/core/link.h"
+#include "broker/lib/conf.h"
+#include "broker/proto/ring.h"
+#include "broker/proto/stats.h"
+
+struct broker;
+
+struct state_server {
+	char name[CONF_NAME_SIZE];
+	char address[CONF_ADDRESS_SIZE];
+	char state[16];		 /* idle, connecting, ready, unreachable, stopped */
+	char why[CONN_WHY_SIZE]; /* of the last failure; "" when it is ready */
+	unsigned clients;	 /* of this machine */
+	bool linked;		 /* link is valid */
+	struct link_stats link;
+	char peer[PEER_TEXT_SIZE];
+	char host[HELLO_HOST_SIZE];
+	bool reported; /* report is valid */
+	struct report report;
+	double load; /* clients with unfinished work per GPU, mean over 5 s; 0 if not reported */
+};
+
+struct state_client {
+	pid_t pid;
+	uid_t uid;
+	uint32_t session;
+	char program[256];
+	char server[CONF_NAME_SIZE]; /* "": none yet */
+	char state[16];		     /* opening, live, dead */
+	char reason[256];	     /* of a dead one */
+	double age_s;
+	uint64_t calls;
+	uint64_t bytes;
+	uint64_t round_trips;
+	double waited_s;
+	uint64_t inflight; /* bytes */
+	uint64_t memory;   /* bytes of device memory */
+	uint64_t link_sent;
+	uint64_t link_received;
+};
+
+struct state {
+	char version[32];
+	char protocol[24];
+	char socket[108];
+	double age_s;
+	char node[CONF_ADDRESS_SIZE]; /* where this daemon's own node listens; "": it is none */
+	char node_trouble[256];	      /* why its workers don't start; "" when they do */
+	struct report node_report;
+
+	struct state_server *servers;
+	unsigned server_count;
+	struct state_client *clients;
+	unsigned client_count;
+};
+
+/* NULL: out of memory. state_free() it. */
+struct state *state_take(const struct broker *broker);
+void state_free(struct state *state);
+
+/* Counters by function (index in gen/api.h) of a client; -ESRCH. @counts_out has SESSION_API_MAX entries. */
+int state_counts(const struct broker *broker, uint32_t session, struct api_count *counts_out);
+
+/* Links to idle servers are opened, so that the next snapshot knows more. */
+void state_refresh(struct broker *broker);
+
+#endif

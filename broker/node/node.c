@@ -1,0 +1,492 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The node role: peers and their seats. Control thread; see node.h. */
+#include "broker/node/node.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "broker/lib/clock.h"
+#include "broker/lib/fd.h"
+#include "broker/lib/log.h"
+#include "broker/node/gate.h"
+#include "broker/node/pool.h"
+#include "broker/node/probe.h"
+#include "broker/node/seat.h"
+#include "broker/node/setting.h"
+
+#define NODE_PEERS_MAX	   256
+#define NODE_SETTINGS_MAX  16
+#define NODE_SAMPLE_NS	   (100 * NS_PER_MS)
+#define NODE_SAMPLES	   50 /* five seconds of them: what `load` is the mean over */
+
+struct peer {
+	struct node *node;
+	struct link *link;
+	unsigned seats;
+	uint64_t report_ns; /* 0: not wanted */
+	uint64_t report_due_ns;
+};
+
+struct node {
+	struct loop *loop;
+	const struct conf *conf;
+	struct link_setting link_setting;
+	struct proc_setting proc_setting;
+	struct gate *gate;
+	struct pool *pool;
+	struct probe *probe;
+	bool stopping;
+
+	struct peer *peers[NODE_PEERS_MAX];
+	unsigned peer_count;
+	struct seat **seats; /* conf->sessions_max; also those that wait for their worker's end */
+	unsigned seat_count;
+	unsigned seat_max;
+	unsigned attached; /* of them on a link */
+
+	struct loop_timer sample;
+	uint32_t samples[NODE_SAMPLES];
+	unsigned sample_at;
+	unsigned sample_count;
+};
+
+/* ---- seats ---- */
+
+static struct peer *peer_of(const struct node *node, const struct link *link)
+{
+	for (unsigned i = 0; i < node->peer_count; i++)
+		if (node->peers[i]->link == link)
+			return node->peers[i];
+	return NULL;
+}
+
+static void node_seat_left(void *owner, struct seat *seat)
+{
+	struct node *node = owner;
+	struct peer *peer = peer_of(node, seat_link(seat));
+
+	assert(peer);
+	peer->seats--;
+	node->attached--;
+}
+
+static void node_seat_freed(void *owner, struct seat *seat)
+{
+	struct node *node = owner;
+
+	for (unsigned i = 0; i < node->seat_count; i++) {
+		if (node->seats[i] == seat) {
+			node->seats[i] = node->seats[--node->seat_count];
+			return;
+		}
+	}
+}
+
+static const struct seat_ops seat_ops = { .left = node_seat_left, .freed = node_seat_freed };
+
+static void attach_refuse(struct link *link, uint32_t session, enum session_end end, const char *why)
+{
+	uint8_t bytes[LINK_TEXT_MAX + 64] __attribute__((aligned(8)));
+	struct writer w = writer_on(bytes, sizeof(bytes));
+
+	put_u32(&w, end);
+	put_str(&w, why);
+	link_send(link, LINK_ATTACHED, session, bytes, w.at, NULL, 0);
+	log_warn("%s: a client is refused: %s", link_peer(link), why);
+}
+
+/*
+ * Of a client's environment only what the driver reads at its start and what can't harm: names from a list, values without
+ * anything special. Paths of the client (CUDA_CACHE_PATH) mean nothing here.
+ */
+static void settings_pick(char *text, const char **settings_out)
+{
+	static const char *const names[] = {
+		"CUDA_CACHE_DISABLE=", "CUDA_CACHE_MAXSIZE=", "CUDA_FORCE_PTX_JIT=", "CUDA_DISABLE_PTX_JIT=",
+		"CUDA_FORCE_JIT=", "CUDA_DISABLE_JIT=",
+	};
+	unsigned count = 0;
+
+	for (char *line; (line = strsep(&text, "\n")) && count < NODE_SETTINGS_MAX;) {
+		for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+			size_t size = strlen(names[i]);
+
+			if (strncmp(line, names[i], size) == 0 && strspn(line + size, "0123456789") == strlen(line + size))
+				settings_out[count++] = line;
+		}
+	}
+	settings_out[count] = NULL;
+}
+
+static void early_ready(void *owner, struct proc *proc)
+{
+}
+
+static void early_ended(void *owner, struct proc *proc, enum session_end end, const char *why)
+{
+	proc_free(proc);
+}
+
+static int node_attach(struct node *node, struct peer *peer, uint32_t session, struct reader *body)
+{
+	/* Until the seat takes it. */
+	static const struct proc_ops early_ops = { .ready = early_ready, .ended = early_ended };
+	struct seat_client client = { 0 };
+	const char *picked[NODE_SETTINGS_MAX + 1];
+	char settings[4096];
+	char why[PROC_WHY_SIZE];
+	struct mirror *mirror = link_mirror_get(peer->link, session);
+	struct proc *proc;
+
+	client.pid = get_u32(body);
+	client.uid = get_u32(body);
+	snprintf(client.program, sizeof(client.program), "%s", get_str(body, LINK_TEXT_MAX));
+	snprintf(settings, sizeof(settings), "%s", get_str(body, sizeof(settings) - 1));
+	if (mirror)
+		mirror_put(mirror);
+	if (body->fault || session == 0 || mirror)
+		return -EPROTO;
+	if (node->stopping) {
+		attach_refuse(peer->link, session, END_SHUTDOWN, "the node is being stopped");
+		return 0;
+	}
+	/* Seats whose workers are still ending count: their GPU memory isn't free yet. */
+	if (node->seat_count == node->seat_max || peer->seats >= node->conf->link_sessions_max) {
+		snprintf(why, sizeof(why), "the node serves %u clients (%u of this broker), its limit; see [node] sessions",
+			 node->attached, peer->seats);
+		attach_refuse(peer->link, session, END_REFUSED, why);
+		return 0;
+	}
+	settings_pick(settings, picked);
+	if (pool_take(node->pool, picked, &early_ops, node, &proc, why, sizeof(why))) {
+		attach_refuse(peer->link, session, END_REFUSED, why);
+		return 0;
+	}
+
+	struct seat *seat = seat_new(node->loop, peer->link, session, &client, proc, &seat_ops, node);
+
+	if (!seat) {
+		proc_kill(proc, false);
+		attach_refuse(peer->link, session, END_REFUSED, "out of memory");
+		return 0;
+	}
+	node->seats[node->seat_count++] = seat;
+	node->attached++;
+	peer->seats++;
+	return 0;
+}
+
+static int node_span(struct peer *peer, const struct link_hdr *hdr, struct reader *body)
+{
+	uint64_t position = get_u64(body);
+	size_t size = reader_left(body);
+	const uint8_t *bytes = reader_take(body, 1, size);
+	struct mirror *mirror = link_mirror_get(peer->link, hdr->session);
+
+	if (body->fault || size > LINK_SPAN_MAX + FRAME_SIZE_MAX) {
+		if (mirror)
+			mirror_put(mirror);
+		return -EPROTO;
+	}
+	/* Without a mirror the seat has ended, and the broker will have heard so. */
+	if (mirror) {
+		struct seat *seat = (struct seat *)mirror;
+
+		if (seat_span(seat, position, bytes, (uint32_t)size)) {
+			log_error("session %u: a span at %llu that doesn't continue its ring", hdr->session,
+				  (unsigned long long)position);
+			seat_end(seat, END_PROTOCOL, "commands did not continue where the last ones ended", true);
+		}
+		mirror_put(mirror);
+	}
+	return 0;
+}
+
+static void node_detach(struct peer *peer, uint32_t session)
+{
+	struct mirror *mirror = link_mirror_get(peer->link, session);
+
+	if (!mirror)
+		return;
+	seat_end((struct seat *)mirror, END_CLIENT_GONE, "the client is gone", false);
+	mirror_put(mirror);
+}
+
+/* ---- reports ---- */
+
+void node_report(const struct node *node, struct report *report_out)
+{
+	struct report report = { .sessions = node->attached, .sessions_max = node->seat_max,
+				 .warm = pool_ready_count(node->pool) };
+	uint64_t sum = 0;
+
+	for (unsigned i = 0; i < node->sample_count; i++)
+		sum += node->samples[i];
+	if (node->sample_count)
+		report.busy_milli = (uint32_t)(sum * 1000 / node->sample_count);
+	snprintf(report.driver, sizeof(report.driver), "%.*s", (int)sizeof(report.driver) - 1, node->proc_setting.driver);
+	probe_gpus(node->probe, &report);
+	*report_out = report;
+}
+
+static void report_send(const struct node *node, struct peer *peer)
+{
+	uint8_t bytes[REPORT_SIZE_MAX] __attribute__((aligned(8)));
+	struct writer w = writer_on(bytes, sizeof(bytes));
+	struct report report;
+
+	node_report(node, &report);
+	report_put(&w, &report);
+	assert(!w.fault);
+	link_send(peer->link, LINK_REPORT, 0, NULL, 0, bytes, w.at);
+}
+
+static void node_sample(void *arg)
+{
+	struct node *node = arg;
+	uint64_t now = loop_now_ns(node->loop);
+	uint32_t busy = 0;
+
+	for (unsigned i = 0; i < node->seat_count; i++)
+		busy += seat_is_busy(node->seats[i]);
+	node->samples[node->sample_at] = busy;
+	node->sample_at = (node->sample_at + 1) % NODE_SAMPLES;
+	if (node->sample_count < NODE_SAMPLES)
+		node->sample_count++;
+	for (unsigned i = 0; i < node->peer_count; i++) {
+		struct peer *peer = node->peers[i];
+
+		if (!peer->report_ns || peer->report_due_ns > now)
+			continue;
+		peer->report_due_ns = now + peer->report_ns - NODE_SAMPLE_NS / 2;
+		report_send(node, peer);
+	}
+	/* Nobody to tell, nothing to count: no wake-ups. */
+	if (node->peer_count)
+		loop_timer_set(node->loop, &node->sample, now + NODE_SAMPLE_NS);
+	else
+		node->sample_count = 0;
+}
+
+/* ---- peers ---- */
+
+static int peer_message(void *owner, struct link *link, const struct link_hdr *hdr, struct reader *body)
+{
+	struct peer *peer = owner;
+	struct node *node = peer->node;
+
+	switch (hdr->type) {
+	case LINK_ATTACH:
+		return node_attach(node, peer, hdr->session, body);
+	case LINK_DETACH:
+		node_detach(peer, hdr->session);
+		return 0;
+	case LINK_SPAN:
+		return node_span(peer, hdr, body);
+	case LINK_REPORT_WANTED: {
+		uint32_t ms = get_u32(body);
+
+		if (body->fault)
+			return -EPROTO;
+		if (ms && ms < REPORT_MS_MIN)
+			ms = REPORT_MS_MIN;
+		peer->report_ns = ms * NS_PER_MS;
+		peer->report_due_ns = 0;
+		if (ms)
+			report_send(node, peer);
+		return 0;
+	}
+	default:
+		return -EPROTO;
+	}
+}
+
+static void peer_ready(void *owner, struct link *link)
+{
+	log_info("%s (%s): link with %s, tenant %s", link_peer(link), link_host(link),
+		 *link_tenant(link) ? "TLS" : "CLEARTEXT", *link_tenant(link) ? link_tenant(link) : "-");
+}
+
+static void peer_lost(void *owner, struct link *link, int err, const char *why)
+{
+	struct peer *peer = owner;
+	struct node *node = peer->node;
+
+	log_info("%s (%s): link ended: %s", link_peer(link), link_host(link), why);
+	for (unsigned i = 0; i < node->seat_count; i++)
+		if (seat_link(node->seats[i]) == link)
+			seat_end(node->seats[i], END_LINK_LOST, "the link to its broker is gone", false);
+	assert(peer->seats == 0);
+	for (unsigned i = 0; i < node->peer_count; i++) {
+		if (node->peers[i] == peer) {
+			node->peers[i] = node->peers[--node->peer_count];
+			break;
+		}
+	}
+	link_free(link);
+	free(peer);
+}
+
+static const struct link_ops peer_ops = { .ready = peer_ready, .message = peer_message, .lost = peer_lost };
+
+/* The gate: somebody has said hello. NULL: the connection is taken; else why not. */
+static const char *node_hello(void *owner, struct hello *hello, const struct hello_info *theirs, const char *tenant)
+{
+	struct node *node = owner;
+	struct peer *peer;
+
+	if (node->stopping)
+		return "the node is being stopped";
+	for (unsigned i = 0; i < node->peer_count && theirs->lane > 0; i++) {
+		struct link *link = node->peers[i]->link;
+
+		/* A lane comes with the same key as its link. */
+		if (memcmp(link_id(link), theirs->id, HELLO_ID_SIZE) == 0 && strcmp(link_tenant(link), tenant) == 0) {
+			if (!link_lane_fits(link, theirs))
+				return "this link has no such lane, or has it already";
+			link_lane_take(link, hello_take(hello), theirs);
+			return NULL;
+		}
+	}
+	if (theirs->lane > 0)
+		return "a lane of a link that isn't here";
+	if (node->peer_count == NODE_PEERS_MAX)
+		return "too many links";
+	for (unsigned i = 0; i < node->peer_count; i++)
+		if (memcmp(link_id(node->peers[i]->link), theirs->id, HELLO_ID_SIZE) == 0)
+			return "a link of this id is here already";
+	peer = calloc(1, sizeof(*peer));
+	if (!peer)
+		return "out of memory";
+	peer->node = node;
+	peer->link = link_accept(node->loop, hello_take(hello), theirs, &node->link_setting, &peer_ops, peer);
+	if (!peer->link) {
+		log_error("out of memory for a link");
+		free(peer);
+		return NULL;
+	}
+	node->peers[node->peer_count++] = peer;
+	if (!node->sample.place)
+		loop_timer_set(node->loop, &node->sample, loop_now_ns(node->loop) + NODE_SAMPLE_NS);
+	return NULL;
+}
+
+/* ---- the hook ---- */
+
+bool node_poll(struct node *node)
+{
+	bool moved = false;
+
+	for (unsigned i = 0; i < node->seat_count; i++)
+		moved |= seat_poll(node->seats[i]);
+	return moved;
+}
+
+bool node_sleep(struct node *node)
+{
+	for (unsigned i = 0; i < node->seat_count; i++) {
+		if (!seat_sleep(node->seats[i])) {
+			while (i--)
+				seat_wake(node->seats[i]);
+			return false;
+		}
+	}
+	return true;
+}
+
+void node_wake(struct node *node)
+{
+	for (unsigned i = 0; i < node->seat_count; i++)
+		seat_wake(node->seats[i]);
+}
+
+/* ---- life ---- */
+
+int node_start(struct loop *loop, const struct conf *conf, struct tls_keys *keys, struct node **node_out, char *why,
+	       size_t why_size)
+{
+	struct node *node = calloc(1, sizeof(*node));
+	int err = -ENOMEM;
+
+	if (!node)
+		goto no_memory;
+	node->loop = loop;
+	node->conf = conf;
+	node->link_setting = (struct link_setting){ .keys = keys, .keepalive_ns = conf->keepalive_ms * NS_PER_MS };
+	node->seat_max = conf->sessions_max;
+	node->seats = calloc(node->seat_max, sizeof(struct seat *));
+	node->sample.fire = node_sample;
+	node->sample.arg = node;
+	if (!node->seats)
+		goto no_memory;
+	err = setting_make(conf, &node->proc_setting, why, why_size);
+	if (err)
+		goto free_node;
+	err = gate_open(loop, conf->listen, keys, node_hello, node, &node->gate, why, why_size);
+	if (err)
+		goto free_node;
+	err = pool_new(loop, &node->proc_setting, conf->warm, &node->pool);
+	if (err)
+		goto close_gate;
+	probe_start(loop, &node->proc_setting, &node->probe);
+	log_info("node: listening on %s, driver %s%s", gate_address(node->gate), node->proc_setting.driver,
+		 keys ? "" : ", without a key: CLEARTEXT, loopback only");
+	*node_out = node;
+	return 0;
+
+close_gate:
+	snprintf(why, why_size, "out of memory");
+	gate_stop(node->gate);
+	return err; /* the daemon ends with this */
+no_memory:
+	snprintf(why, why_size, "out of memory");
+free_node:
+	if (node)
+		free(node->seats);
+	free(node);
+	return err;
+}
+
+void node_stop(struct node *node)
+{
+	if (node->stopping)
+		return;
+	node->stopping = true;
+	gate_stop(node->gate);
+	for (unsigned i = 0; i < node->seat_count; i++)
+		seat_end(node->seats[i], END_SHUTDOWN, "the node is being stopped", true);
+	for (unsigned i = 0; i < node->peer_count; i++)
+		link_close_flushed(node->peers[i]->link, -ESHUTDOWN, "the node is being stopped");
+	pool_stop(node->pool);
+	probe_stop(node->probe);
+}
+
+bool node_is_stopped(const struct node *node)
+{
+	return node->stopping && node->peer_count == 0 && node->seat_count == 0 && pool_is_empty(node->pool) &&
+	       gate_is_stopped(node->gate) && probe_is_stopped(node->probe);
+}
+
+void node_free(struct node *node)
+{
+	loop_timer_clear(node->loop, &node->sample);
+	gate_free(node->gate);
+	probe_free(node->probe);
+	pool_free(node->pool);
+	free(node->seats);
+	free(node);
+}
+
+const char *node_address(const struct node *node)
+{
+	return gate_address(node->gate);
+}
+
+const char *node_trouble(const struct node *node)
+{
+	return pool_trouble(node->pool);
+}

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The side of the daemon: starts the process that asks the driver, and reads its lines. Control thread; see probe.h. */
+#include "broker/node/probe.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "broker/lib/fd.h"
+#include "broker/lib/log.h"
+
+#define PROBE_LINE_MAX 512
+
+struct probe {
+	struct loop *loop;
+	pid_t pid;
+	int fd;
+	uint64_t tag;
+	bool reading;
+	bool stopped;
+	char line[PROBE_LINE_MAX];
+	size_t size;
+	uint32_t gpu_count;
+	struct report_gpu gpus[REPORT_GPUS_MAX];
+};
+
+static void probe_arm(struct probe *probe);
+
+static int uuid_parse(const char *text, uint8_t out[16])
+{
+	for (int i = 0; i < 16; i++) {
+		unsigned byte;
+
+		if (sscanf(text + 2 * i, "%2x", &byte) != 1)
+			return -EINVAL;
+		out[i] = (uint8_t)byte;
+	}
+	return 0;
+}
+
+/* gpu INDEX MEMORY UUID NAME | free INDEX BYTES PERCENT | why TEXT */
+static void probe_line(struct probe *probe, const char *line)
+{
+	unsigned index, percent;
+	unsigned long long bytes;
+	char uuid[33];
+	int at = 0;
+
+	if (sscanf(line, "gpu %u %llu %32[0-9a-f] %n", &index, &bytes, uuid, &at) == 3 && at && index < REPORT_GPUS_MAX &&
+	    index == probe->gpu_count && strlen(uuid) == 32) {
+		struct report_gpu *gpu = &probe->gpus[probe->gpu_count++];
+
+		gpu->memory = bytes;
+		gpu->memory_free = REPORT_UNKNOWN;
+		gpu->utilisation = REPORT_UNKNOWN32;
+		uuid_parse(uuid, gpu->uuid);
+		snprintf(gpu->name, sizeof(gpu->name), "%s", line + at);
+		log_info("GPU %u: %s, %llu MiB", index, gpu->name, bytes >> 20);
+	} else if (sscanf(line, "free %u %llu %u", &index, &bytes, &percent) == 3 && index < probe->gpu_count) {
+		probe->gpus[index].memory_free = bytes;
+		probe->gpus[index].utilisation = percent;
+	} else if (strncmp(line, "why ", 4) == 0) {
+		log_error("no GPU to offer: %s", line + 4);
+	}
+}
+
+static void probe_done(void *arg, int res, uint32_t flags)
+{
+	struct probe *probe = arg;
+
+	probe->reading = false;
+	if (res == -EINTR || res == -EAGAIN) {
+		probe_arm(probe);
+		return;
+	}
+	if (res <= 0 || probe->stopped) {
+		/* What it measured is not true for long. */
+		for (uint32_t i = 0; i < probe->gpu_count; i++) {
+			probe->gpus[i].memory_free = REPORT_UNKNOWN;
+			probe->gpus[i].utilisation = REPORT_UNKNOWN32;
+		}
+		if (probe->pid > 0) {
+			kill(probe->pid, SIGKILL);
+			waitpid(probe->pid, NULL, 0);
+			probe->pid = 0;
+		}
+		return;
+	}
+	probe->size += (size_t)res;
+	for (char *end; (end = memchr(probe->line, '\n', probe->size));) {
+		size_t used = (size_t)(end - probe->line) + 1;
+
+		*end = 0;
+		probe_line(probe, probe->line);
+		probe->size -= used;
+		memmove(probe->line, probe->line + used, probe->size);
+	}
+	if (probe->size == sizeof(probe->line))
+		probe->size = 0; /* not a line of ours */
+	probe_arm(probe);
+}
+
+static void probe_arm(struct probe *probe)
+{
+	struct io_uring_sqe *sqe = loop_sqe(probe->loop);
+
+	io_uring_prep_read(sqe, probe->fd, probe->line + probe->size, (unsigned)(sizeof(probe->line) - probe->size),
+			   (uint64_t)-1);
+	probe->tag = loop_tag(probe->loop, sqe, probe_done, probe);
+	probe->reading = true;
+}
+
+static void child_main(const struct proc_setting *setting, int out)
+{
+	char *argv[] = { "gleamd", "--probe-driver", (char *)setting->driver, NULL };
+	char *environment[] = { "PATH=/usr/bin:/bin", "LC_ALL=C", NULL };
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	int self = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+	sigset_t none;
+
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	signal(SIGPIPE, SIG_DFL);
+	if (null < 0 || self < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(out, STDOUT_FILENO) < 0)
+		_exit(126);
+	if (setting->drop && (setgroups((size_t)setting->group_count, setting->groups) < 0 ||
+			      setresgid(setting->gid, setting->gid, setting->gid) < 0 ||
+			      setresuid(setting->uid, setting->uid, setting->uid) < 0))
+		_exit(126);
+	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+	fexecve(self, argv, environment);
+	_exit(127);
+}
+
+void probe_start(struct loop *loop, const struct proc_setting *setting, struct probe **probe_out)
+{
+	struct probe *probe = calloc(1, sizeof(*probe));
+	int fds[2] = { -1, -1 };
+
+	*probe_out = probe;
+	if (!probe)
+		return;
+	probe->loop = loop;
+	probe->fd = -1;
+	if (pipe2(fds, O_CLOEXEC) < 0)
+		goto failed;
+	probe->pid = fork();
+	if (probe->pid == 0)
+		child_main(setting, fds[1]);
+	if (probe->pid < 0)
+		goto failed;
+	close(fds[1]);
+	probe->fd = fds[0];
+	probe_arm(probe);
+	return;
+
+failed:
+	log_error("can't ask the driver for its GPUs: %s", strerror(errno));
+	fd_close(&fds[0]);
+	fd_close(&fds[1]);
+}
+
+void probe_stop(struct probe *probe)
+{
+	if (!probe)
+		return;
+	probe->stopped = true;
+	if (probe->pid > 0)
+		kill(probe->pid, SIGKILL);
+	if (probe->reading)
+		loop_cancel(probe->loop, probe->tag);
+}
+
+bool probe_is_stopped(const struct probe *probe)
+{
+	return !probe || (probe->stopped && !probe->reading);
+}
+
+void probe_free(struct probe *probe)
+{
+	if (!probe)
+		return;
+	fd_close(&probe->fd);
+	free(probe);
+}
+
+void probe_gpus(const struct probe *probe, struct report *report)
+{
+	if (!probe)
+		return;
+	report->gpu_count = probe->gpu_count;
+	memcpy(report->gpus, probe->gpus, sizeof(probe->gpus));
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What GPUs a node has, asked of the driver by a process of its own: the daemon itself never loads a driver. Where NVML is
+ * there the process stays and tells free memory and utilisation once a second. Control thread.
+ */
+#ifndef GLEAM_NODE_PROBE_H
+#define GLEAM_NODE_PROBE_H
+
+#include <stdbool.h>
+
+#include "broker/core/loop.h"
+#include "broker/node/proc.h"
+#include "broker/proto/stats.h"
+
+struct probe;
+
+/* Never fails: without an answer no GPUs are known, and the log says why. */
+void probe_start(struct loop *loop, const struct proc_setting *setting, struct probe **probe_out);
+void probe_stop(struct probe *probe);
+bool probe_is_stopped(const struct probe *probe);
+void probe_free(struct probe *probe);
+void probe_gpus(const struct probe *probe, struct report *report);
+
+/* The process: gleamd --probe-driver PATH. Returns its exit status. */
+int probe_main(const char *driver);
+
+#endif

@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A client's session at the node. Control thread, but for the free of its memory; see seat.h. */
+#include "broker/node/seat.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "broker/lib/clock.h"
+#include "broker/lib/fd.h"
+#include "broker/lib/log.h"
+#include "broker/lib/slot.h"
+
+#define SEAT_FRAMES_MAX	    64u			  /* a seat's turn in a round */
+#define SEAT_CONSUMED_BYTES (SESSION_C2N_SIZE / 4) /* freed ring that is told at once */
+#define SEAT_CONSUMED_NS    (1 * NS_PER_MS)	  /* less is told after this */
+#define SEAT_CONSUMED_SLOW  (16 * NS_PER_MS)	  /* when the worker holds on to a command, we look this rarely */
+
+/*
+ * BEGUN: waits for the worker. LIVE: frames flow. LEFT: off the link; the worker has been told to end. GONE: no worker any
+ * more; waits for lanes that still hold the memory.
+ */
+enum seat_state { SEAT_BEGUN, SEAT_LIVE, SEAT_LEFT, SEAT_GONE };
+
+struct seat {
+	struct mirror mirror; /* first: lanes know the seat by it */
+	struct loop *loop;
+	struct link *link;
+	struct seat_client client;
+	enum seat_state state;
+	const struct seat_ops *ops;
+	void *owner;
+	struct proc *proc;
+	int doorbell;
+	uint64_t bell_value;
+	uint64_t bell_tag;
+	bool bell_armed;
+
+	struct ring c2n; /* we produce */
+	struct ring n2c; /* we consume */
+	uint64_t told;	 /* tail of c2n that the broker knows */
+	uint64_t seen;	 /* tail of c2n as last read and found sane */
+	uint64_t look_ns; /* pause until the next look at a tail that doesn't move */
+	struct loop_timer consumed;
+
+	uint64_t asked;	   /* sequence number of the newest command that wants a reply */
+	uint64_t answered; /* of the newest reply */
+
+	struct loop_post post;
+};
+
+static void seat_bell_arm(struct seat *seat);
+
+static struct seat *seat_of(struct mirror *mirror)
+{
+	return (struct seat *)mirror;
+}
+
+/* ---- ending ---- */
+
+/* The worker is gone and no lane holds the memory. Control thread. */
+static void seat_freed(struct loop_post *post)
+{
+	struct seat *seat = (struct seat *)((char *)post - offsetof(struct seat, post));
+
+	assert(seat->state == SEAT_GONE && !seat->bell_armed);
+	seat->ops->freed(seat->owner, seat);
+	shm_close(&seat->mirror.shm);
+	fd_close(&seat->doorbell);
+	proc_free(seat->proc);
+	free(seat);
+}
+
+/* Any thread. */
+static void seat_mirror_free(struct mirror *mirror)
+{
+	struct seat *seat = seat_of(mirror);
+
+	seat->post.run = seat_freed;
+	loop_post(seat->loop, &seat->post);
+}
+
+/* A lane has taken bytes of a seat that had too many waiting. Any thread. */
+static void seat_mirror_room(struct mirror *mirror)
+{
+	loop_nudge(seat_of(mirror)->loop);
+}
+
+static void seat_settle(struct seat *seat)
+{
+	if (seat->state == SEAT_GONE && !seat->bell_armed)
+		mirror_put(&seat->mirror); /* ours, from the start */
+}
+
+void seat_end(struct seat *seat, enum session_end end, const char *why, bool tell)
+{
+	uint8_t bytes[LINK_TEXT_MAX + 64] __attribute__((aligned(8)));
+	struct writer w = writer_on(bytes, sizeof(bytes));
+	bool attached = seat->state == SEAT_LIVE;
+
+	if (seat->state >= SEAT_LEFT)
+		return;
+	seat->state = SEAT_LEFT;
+	loop_timer_clear(seat->loop, &seat->consumed);
+	if (tell) {
+		put_u32(&w, end);
+		put_str(&w, why);
+		link_send(seat->link, attached ? LINK_ENDED : LINK_ATTACHED, seat->mirror.id, bytes, w.at, NULL, 0);
+	}
+	log_info("session %u of %s (%s, pid %u): ended: %s", seat->mirror.id, link_host(seat->link), seat->client.program,
+		 seat->client.pid, why);
+	__atomic_store_n(&seat->mirror.dead, true, __ATOMIC_RELEASE);
+	link_mirror_remove(seat->link, &seat->mirror);
+	seat->ops->left(seat->owner, seat);
+	seat->link = NULL;
+	session_end_post(&seat->mirror.shm, end);
+	proc_kill(seat->proc, true);
+	/* So that its read ends and the descriptor can go. */
+	ring_wake_fd(seat->doorbell);
+}
+
+/* ---- the worker ---- */
+
+static void seat_proc_ready(void *owner, struct proc *proc)
+{
+	struct seat *seat = owner;
+	uint8_t bytes[64] __attribute__((aligned(8)));
+	struct writer w = writer_on(bytes, sizeof(bytes));
+
+	if (seat->state != SEAT_BEGUN)
+		return;
+	seat->state = SEAT_LIVE;
+	shm_header(&seat->mirror.shm)->client_pid = seat->client.pid;
+	session_live_post(&seat->mirror.shm);
+	seat_bell_arm(seat);
+	put_u32(&w, END_NONE);
+	put_str(&w, "");
+	link_send(seat->link, LINK_ATTACHED, seat->mirror.id, bytes, w.at, NULL, 0);
+	log_info("session %u of %s (%s, pid %u): worker %d", seat->mirror.id, link_host(seat->link), seat->client.program,
+		 seat->client.pid, proc_pid(proc));
+}
+
+static void seat_proc_ended(void *owner, struct proc *proc, enum session_end end, const char *why)
+{
+	struct seat *seat = owner;
+
+	/* What it wrote last may say why. */
+	while (seat->state == SEAT_LIVE && seat_poll(seat))
+		;
+	seat_end(seat, end, why, true);
+	seat->state = SEAT_GONE;
+	seat_settle(seat);
+}
+
+static const struct proc_ops seat_proc_ops = { .ready = seat_proc_ready, .ended = seat_proc_ended };
+
+static void seat_consumed_late(void *arg);
+
+struct seat *seat_new(struct loop *loop, struct link *link, uint32_t session, const struct seat_client *client,
+		      struct proc *proc, const struct seat_ops *ops, void *owner)
+{
+	struct seat *seat = calloc(1, sizeof(*seat));
+
+	if (!seat)
+		return NULL;
+	mirror_init(&seat->mirror);
+	seat->mirror.id = session;
+	seat->mirror.free = seat_mirror_free;
+	seat->mirror.room = seat_mirror_room;
+	seat->loop = loop;
+	seat->link = link;
+	seat->client = *client;
+	seat->ops = ops;
+	seat->owner = owner;
+	seat->proc = proc;
+	seat->consumed.fire = seat_consumed_late;
+	seat->consumed.arg = seat;
+	proc_memory_take(proc, &seat->mirror.shm, &seat->doorbell);
+	seat->mirror.live = true;
+	shm_ring_c2n(&seat->mirror.shm, &seat->c2n);
+	shm_ring_n2c(&seat->mirror.shm, &seat->n2c);
+	link_mirror_add(link, &seat->mirror);
+	proc_give(proc, &seat_proc_ops, seat);
+	if (proc_is_ready(proc))
+		seat_proc_ready(seat, proc);
+	return seat;
+}
+
+/* ---- down: what the client wrote ---- */
+
+/* Remembers which replies are outstanding: for the load only, so a forged header spoils nothing. */
+static void seat_note(struct seat *seat, const uint8_t *bytes, uint32_t size)
+{
+	struct frame_hdr hdr;
+
+	for (uint32_t at = 0; at + sizeof(hdr) <= size; at += RING_ALIGN(hdr.size)) {
+		memcpy(&hdr, bytes + at, sizeof(hdr));
+		if (hdr.size < FRAME_ALIGN || hdr.size > size - at)
+			break;
+		if (hdr.kind == FRAME_COMMAND && (hdr.flags & FRAME_WANTS_REPLY))
+			seat->asked = hdr.seq;
+	}
+}
+
+int seat_span(struct seat *seat, uint64_t position, const void *bytes, uint32_t size)
+{
+	if (seat->state != SEAT_LIVE)
+		return -EPROTO;
+
+	int err = ring_put_span(&seat->c2n, position, bytes, size);
+
+	if (err)
+		return err;
+	seat_note(seat, bytes, size);
+	if (ring_publish(&seat->c2n))
+		ring_wake_futex(seat->c2n.ctl);
+	seat->look_ns = SEAT_CONSUMED_NS;
+	if (!seat->consumed.place)
+		loop_timer_set(seat->loop, &seat->consumed, loop_now_ns(seat->loop) + SEAT_CONSUMED_NS);
+	return 0;
+}
+
+/* ---- up: what the worker freed and wrote ---- */
+
+/* The worker's tail of c2n. False when it is nonsense. */
+static bool seat_tail_look(struct seat *seat)
+{
+	uint64_t tail = ring_tail(&seat->c2n);
+
+	if (tail < seat->seen || tail > seat->c2n.at || (tail & (FRAME_ALIGN - 1)))
+		return false;
+	seat->seen = tail;
+	return true;
+}
+
+static void seat_consumed_tell(struct seat *seat)
+{
+	if (seat->seen == seat->told)
+		return;
+	seat->told = seat->seen;
+	link_send(seat->link, LINK_CONSUMED, seat->mirror.id, &seat->told, sizeof(seat->told), NULL, 0);
+}
+
+static void seat_broken(struct seat *seat, const char *what)
+{
+	char why[PROC_WHY_SIZE];
+
+	snprintf(why, sizeof(why), "the worker broke the protocol: %s", what);
+	log_error("session %u: %s", seat->mirror.id, why);
+	seat_end(seat, END_PROTOCOL, why, true);
+}
+
+static void seat_consumed_late(void *arg)
+{
+	struct seat *seat = arg;
+	uint64_t before = seat->seen;
+
+	if (seat->state != SEAT_LIVE)
+		return;
+	if (!seat_tail_look(seat)) {
+		seat_broken(seat, "tail of its command ring");
+		return;
+	}
+	seat_consumed_tell(seat);
+	if (seat->seen == seat->c2n.at)
+		return;
+	/* Commands remain. While they move we look again soon, else less and less. */
+	seat->look_ns = seat->seen != before ? SEAT_CONSUMED_NS : 2 * seat->look_ns;
+	if (seat->look_ns > SEAT_CONSUMED_SLOW)
+		seat->look_ns = SEAT_CONSUMED_SLOW;
+	loop_timer_set(seat->loop, &seat->consumed, loop_now_ns(seat->loop) + seat->look_ns);
+}
+
+/* A frame that brings bytes goes behind them on a bulk lane. */
+static int seat_frame_bulk(struct seat *seat, const struct frame_hdr *hdr, const uint8_t *frame, const struct bulk_ref *ref)
+{
+	struct bulk_item *item;
+
+	if (ref->offset > SESSION_DOWN_SIZE || ref->size > SESSION_DOWN_SIZE - ref->offset)
+		return -EPROTO;
+	item = malloc(sizeof(*item) + hdr->size);
+	if (!item)
+		return -ENOMEM;
+	*item = (struct bulk_item){ .seq = hdr->seq, .offset = ref->offset, .size = ref->size, .frame_size = hdr->size };
+	memcpy(item->frame, frame, hdr->size);
+	/* The checked ones, whatever the worker has written since. */
+	memcpy(item->frame, hdr, sizeof(*hdr));
+	memcpy(item->frame + sizeof(*hdr), ref, sizeof(*ref));
+	link_bulk(seat->link, &seat->mirror, item);
+	return 0;
+}
+
+static int seat_frame(struct seat *seat, const struct frame_hdr *hdr, const uint8_t *frame)
+{
+	if (hdr->kind != FRAME_REPLY && hdr->kind != FRAME_NOTICE)
+		return -EPROTO;
+	if (hdr->kind == FRAME_REPLY)
+		seat->answered = hdr->seq;
+	if (hdr->flags & FRAME_BULK_DOWN) {
+		struct bulk_ref ref = ring_bulk_ref(frame);
+
+		if (ref.size)
+			return seat_frame_bulk(seat, hdr, frame, &ref);
+	}
+	link_send(seat->link, LINK_FRAME, seat->mirror.id, hdr, sizeof(*hdr), frame + sizeof(*hdr), hdr->size - sizeof(*hdr));
+	return 0;
+}
+
+bool seat_poll(struct seat *seat)
+{
+	struct frame_hdr hdr;
+	const uint8_t *frame;
+	unsigned count = 0;
+	int got = 0;
+
+	if (seat->state != SEAT_LIVE)
+		return false;
+	while (count < SEAT_FRAMES_MAX && link_backlog(seat->link) < CONN_BACKLOG_HIGH && !mirror_is_full(&seat->mirror) &&
+	       (got = ring_peek(&seat->n2c, &hdr, &frame)) == 1) {
+		int err = seat_frame(seat, &hdr, frame);
+
+		if (err) {
+			seat_broken(seat, err == -ENOMEM ? "out of memory for its frame" : "a frame that a worker can't send");
+			return true;
+		}
+		ring_next(&seat->n2c, &hdr);
+		count++;
+	}
+	if (count)
+		ring_release(&seat->n2c);
+	if (got < 0) {
+		seat_broken(seat, "its reply ring is nonsense");
+		return true;
+	}
+	if (!seat_tail_look(seat)) {
+		seat_broken(seat, "tail of its command ring");
+		return true;
+	}
+	/* With anything that is sent anyway, or when it is much. */
+	if (count || seat->seen - seat->told >= SEAT_CONSUMED_BYTES)
+		seat_consumed_tell(seat);
+	return count != 0;
+}
+
+/* Whether there is something that could be moved now. */
+static bool seat_is_blocked(const struct seat *seat)
+{
+	return link_backlog(seat->link) >= CONN_BACKLOG_HIGH || mirror_is_full(&seat->mirror);
+}
+
+bool seat_sleep(struct seat *seat)
+{
+	if (seat->state != SEAT_LIVE)
+		return true;
+	/* Its frames wait for the link, which wakes us; the room() of a full mirror does, too. */
+	if (seat_is_blocked(seat))
+		return true;
+	return ring_sleep_begin(&seat->n2c);
+}
+
+void seat_wake(struct seat *seat)
+{
+	if (seat->state == SEAT_LIVE)
+		ring_sleep_end(&seat->n2c);
+}
+
+static void seat_bell_done(void *arg, int res, uint32_t flags)
+{
+	struct seat *seat = arg;
+
+	seat->bell_armed = false;
+	if (seat->state == SEAT_LEFT || seat->state == SEAT_GONE) {
+		seat_settle(seat);
+		return;
+	}
+	if (res < 0 && res != -EINTR) {
+		/* A worker that made the eventfd non-blocking would have us spin. */
+		seat_broken(seat, "its doorbell doesn't work");
+		return;
+	}
+	seat_bell_arm(seat);
+}
+
+static void seat_bell_arm(struct seat *seat)
+{
+	struct io_uring_sqe *sqe = loop_sqe(seat->loop);
+
+	io_uring_prep_read(sqe, seat->doorbell, &seat->bell_value, sizeof(seat->bell_value), 0);
+	seat->bell_tag = loop_tag(seat->loop, sqe, seat_bell_done, seat);
+	seat->bell_armed = true;
+}
+
+bool seat_is_busy(const struct seat *seat)
+{
+	return seat->state == SEAT_LIVE && (seat->asked > seat->answered || seat->seen < seat->c2n.at ||
+					    __atomic_load_n(&seat->mirror.bulk_pending, __ATOMIC_RELAXED));
+}
+
+struct link *seat_link(const struct seat *seat)
+{
+	return seat->link;
+}
+
+uint32_t seat_session(const struct seat *seat)
+{
+	return seat->mirror.id;
+}

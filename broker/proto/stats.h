@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a node tells its brokers about its load: LINK_REPORT. Written and read field by field.
+ *
+ *	u32 version, u32 sessions, u32 sessions_max, u32 warm, u32 busy_milli, str driver, u32 gpus, then for each
+ *	str name, u8 uuid[16], u64 memory, u64 memory_free, u32 utilisation
+ */
+#ifndef GLEAM_PROTO_STATS_H
+#define GLEAM_PROTO_STATS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "broker/lib/codec.h"
+
+#define REPORT_VERSION	 1
+#define REPORT_GPUS_MAX	 16
+#define REPORT_NAME_SIZE 128
+#define REPORT_SIZE_MAX	 (512u + REPORT_GPUS_MAX * (REPORT_NAME_SIZE + 64u))
+#define REPORT_MS_MIN	 100u /* nobody needs it more often */
+#define REPORT_UNKNOWN	 UINT64_MAX /* nobody has measured it */
+#define REPORT_UNKNOWN32 UINT32_MAX
+
+struct report_gpu {
+	char name[REPORT_NAME_SIZE];
+	uint8_t uuid[16];
+	uint64_t memory;      /* bytes */
+	uint64_t memory_free; /* or REPORT_UNKNOWN */
+	uint32_t utilisation; /* percent of time with a kernel running, by NVML, or REPORT_UNKNOWN32 */
+};
+
+struct report {
+	uint32_t sessions; /* clients now */
+	uint32_t sessions_max;
+	uint32_t warm;	     /* workers that are ready and unused */
+	uint32_t busy_milli; /* clients with unfinished work, mean over 5 s, in thousandths */
+	char driver[REPORT_NAME_SIZE]; /* path */
+	uint32_t gpu_count;
+	struct report_gpu gpus[REPORT_GPUS_MAX];
+};
+
+static inline void report_put(struct writer *w, const struct report *report)
+{
+	put_u32(w, REPORT_VERSION);
+	put_u32(w, report->sessions);
+	put_u32(w, report->sessions_max);
+	put_u32(w, report->warm);
+	put_u32(w, report->busy_milli);
+	put_str(w, report->driver);
+	put_u32(w, report->gpu_count);
+	for (uint32_t i = 0; i < report->gpu_count && i < REPORT_GPUS_MAX; i++) {
+		const struct report_gpu *gpu = &report->gpus[i];
+
+		put_str(w, gpu->name);
+		put_block(w, gpu->uuid, sizeof(gpu->uuid));
+		put_u64(w, gpu->memory);
+		put_u64(w, gpu->memory_free);
+		put_u32(w, gpu->utilisation);
+	}
+}
+
+/* False for another version or a wrong one; bytes behind it are for later versions. */
+static inline bool report_get(struct reader *r, struct report *report_out)
+{
+	struct report report = { 0 };
+
+	if (get_u32(r) != REPORT_VERSION)
+		return false;
+	report.sessions = get_u32(r);
+	report.sessions_max = get_u32(r);
+	report.warm = get_u32(r);
+	report.busy_milli = get_u32(r);
+	snprintf(report.driver, sizeof(report.driver), "%s", get_str(r, REPORT_NAME_SIZE - 1));
+	report.gpu_count = get_u32(r);
+	if (report.gpu_count > REPORT_GPUS_MAX)
+		return false;
+	for (uint32_t i = 0; i < report.gpu_count && !r->fault; i++) {
+		struct report_gpu *gpu = &report.gpus[i];
+
+		snprintf(gpu->name, sizeof(gpu->name), "%s", get_str(r, REPORT_NAME_SIZE - 1));
+		get_block(r, gpu->uuid, sizeof(gpu->uuid));
+		gpu->memory = get_u64(r);
+		gpu->memory_free = get_u64(r);
+		gpu->utilisation = get_u32(r);
+	}
+	if (r->fault)
+		return false;
+	*report_out = report;
+	return true;
+}
+
+#endif
