@@ -8,3 +8,10 @@ BROKER_LIBS := -luring -lssl -lcrypto -linih -ldl
 BROKER_ALL := $(BROKER_LIB) $(BROKER_CORE) $(BROKER_NODE) $(BROKER_LOCAL)
 
 $(eval $(call program,bin/gleamd,broker/gleamd.c $(BROKER_ALL) $(O)/gen/api.c,$(BROKER_LIBS)))
+
+# --- tests ----------------------------------------------------------------------------------------
+
+FAKE_LIB := broker/lib/ring.c broker/lib/shm.c broker/lib/slot.c broker/lib/hash.c
+
+$(eval $(call program,tests/fake/fake-worker,tests/fake/fake_worker.c $(FAKE_LIB)))
+$(eval $(call program,tests/fake/fake-client,tests/fake/fake_client.c tests/fake/fake_session.c $(FAKE_LIB)))

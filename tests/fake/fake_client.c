@@ -1,0 +1,385 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A program for tests of the daemons: fake-client SOCKET COMMAND [ARGUMENT]...
+ *
+ *	echo COUNT		COUNT calls with a reply, payloads of many sizes, each compared
+ *	latency COUNT		median and 99th percentile of COUNT small calls, in microseconds
+ *	stream COUNT		COUNT commands without a reply, then one call
+ *	up BYTES, down BYTES	bulk bytes, summed at both ends; prints MB/s
+ *	words			progress, error and printed notices arrive
+ *	print COUNT		COUNT notices that are not read until all are there
+ *	hold			opens, prints the worker's pid, waits for the end; prints why and how long after a signal
+ *	op NUMBER [ARGUMENT]	one command, then waits for the session's end and prints why
+ *	try			opens; prints the server, or why not
+ *	ask REQUEST		LOCAL_CONTROL; prints the answer
+ *	garbage			sends packets that make no sense; gleamd closes
+ *	hostile NUMBER		breaks the protocol in the memory; prints why the session ended
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "broker/lib/clock.h"
+#include "broker/lib/codec.h"
+#include "broker/lib/futex.h"
+#include "broker/lib/slot.h"
+#include "tests/fake/fake_session.h"
+
+static struct fake_session session;
+
+static int fail(const char *what, long got)
+{
+	fprintf(stderr, "fake-client: %s: %ld (dead: %d, end %u)\n", what, got, session.shm.base && fake_is_dead(&session),
+		session.end);
+	return 1;
+}
+
+static int compare_numbers(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
+static int echo(long count)
+{
+	static uint8_t bytes[INLINE_MAX], back[INLINE_MAX + 8];
+
+	for (long i = 0; i < count; i++) {
+		/* Replies fit a slot. */
+		size_t size = (size_t)(i * 37 % 3900);
+		int got;
+
+		fake_fill(bytes, size, (uint64_t)i);
+		got = fake_call(&session, FAKE_ECHO, (uint64_t)i, bytes, size, back, sizeof(back));
+		if (got != (int)(size + 8) || memcmp(back + 8, bytes, size) != 0)
+			return fail("echo", got);
+	}
+	return 0;
+}
+
+static int latency(long count)
+{
+	uint64_t *times = calloc((size_t)count, sizeof(*times));
+	uint64_t back;
+
+	for (long i = 0; i < count; i++) {
+		uint64_t before = clock_ns();
+		int got = fake_call(&session, FAKE_ECHO, 1, NULL, 0, &back, sizeof(back));
+
+		if (got != 8)
+			return fail("latency", got);
+		times[i] = clock_ns() - before;
+	}
+	qsort(times, (size_t)count, sizeof(*times), compare_numbers);
+	printf("median %.1f us, p99 %.1f us\n", (double)times[count / 2] / 1000, (double)times[count * 99 / 100] / 1000);
+	free(times);
+	return 0;
+}
+
+static int stream(long count)
+{
+	static uint8_t bytes[INLINE_MAX];
+	uint64_t before = clock_ns();
+	uint64_t back;
+	int got;
+
+	for (long i = 0; i < count; i++)
+		if (!fake_post(&session, FAKE_ECHO, 0, 0, NULL, (uint64_t)i, bytes, i % 64 ? 40 : sizeof(bytes)))
+			return fail("stream", i);
+	got = fake_call(&session, FAKE_ECHO, 7, NULL, 0, &back, sizeof(back));
+	if (got != 8 || back != 7)
+		return fail("stream's end", got);
+	printf("%.0f commands/s\n", (double)count * 1e9 / (double)(clock_ns() - before));
+	return 0;
+}
+
+static int up(long bytes)
+{
+	uint64_t before = clock_ns();
+	uint64_t expected[8], seq = 0;
+	long left = bytes;
+
+	/* Eight pieces at a time, each in a slot of its own. */
+	while (left) {
+		unsigned count = 0;
+
+		for (; count < 8 && left; count++) {
+			uint32_t size = left > SESSION_CELL_SIZE ? SESSION_CELL_SIZE : (uint32_t)left;
+			struct bulk_ref ref;
+
+			if (!fake_up_take(&session, size, &ref))
+				return fail("up arena", left);
+			fake_fill(shm_up(&session.shm) + ref.offset, size, ++seq);
+			expected[count] = fake_sum(shm_up(&session.shm) + ref.offset, size, 0);
+			if (!fake_post(&session, FAKE_SUM, FRAME_WANTS_REPLY | FRAME_BULK_UP, (uint16_t)count, &ref, 0, NULL, 0))
+				return fail("up", left);
+			left -= size;
+		}
+		for (unsigned i = 0; i < count; i++) {
+			uint64_t sum = 0;
+			int got = fake_wait(&session, (uint16_t)i, &sum, sizeof(sum), 20000);
+
+			if (got != 8 || sum != expected[i])
+				return fail("sum of up bytes", got);
+		}
+	}
+	printf("%.0f MB/s\n", (double)bytes * 1e3 / (double)(clock_ns() - before));
+	return 0;
+}
+
+static int down(long bytes)
+{
+	uint64_t before = clock_ns();
+	uint64_t seed = 0;
+
+	for (long left = bytes; left;) {
+		/* Runs of several cells, too. */
+		uint32_t most = seed % 3 == 0 ? 4 * SESSION_CELL_SIZE : SESSION_CELL_SIZE / 2 + 13;
+		uint32_t size = left > (long)most ? most : (uint32_t)left;
+		struct bulk_ref ref = { .offset = (uint32_t)(seed % 7) * 4 * SESSION_CELL_SIZE, .size = size, .cookie = seed };
+		uint64_t sum = 0;
+		int got;
+
+		memset(shm_down(&session.shm) + ref.offset, 0, size);
+		if (!fake_post(&session, FAKE_FILL, FRAME_WANTS_REPLY | FRAME_BULK_DOWN, 0, &ref, ++seed, NULL, 0))
+			return fail("down", left);
+		got = fake_wait(&session, 0, &sum, sizeof(sum), 20000);
+		if (got != 8 || sum != fake_sum(shm_down(&session.shm) + ref.offset, size, 0))
+			return fail("sum of down bytes", got);
+		left -= size;
+	}
+	printf("%.0f MB/s\n", (double)bytes * 1e3 / (double)(clock_ns() - before));
+	return 0;
+}
+
+static int notices_read(long count)
+{
+	struct frame_hdr hdr;
+	const uint8_t *frame;
+	uint64_t until = clock_ns() + 10 * NS_PER_S;
+
+	for (long i = 0; i < count;) {
+		int got = ring_peek(&session.n2c, &hdr, &frame);
+
+		if (got == 1) {
+			if (hdr.kind != FRAME_NOTICE || hdr.op != NOTICE_PRINT || hdr.seq != (uint64_t)i)
+				return fail("order of notices", (long)hdr.seq);
+			ring_next(&session.n2c, &hdr);
+			ring_release(&session.n2c);
+			i++;
+			continue;
+		}
+		if (got < 0 || clock_ns() > until || fake_is_dead(&session))
+			return fail("notices", i);
+		if (ring_sleep_begin(&session.n2c)) {
+			ring_sleep_futex(&session.n2c, 10000000);
+			ring_sleep_end(&session.n2c);
+		}
+	}
+	return 0;
+}
+
+static int words(void)
+{
+	uint64_t back;
+	int got;
+
+	fake_post(&session, FAKE_PROGRESS, 0, 0, NULL, 5ull << 32 | 1234, NULL, 0);
+	fake_post(&session, FAKE_ERROR, 0, 0, NULL, 700, NULL, 0);
+	fake_post(&session, FAKE_ERROR, 0, 0, NULL, 701, NULL, 0); /* the first one stays */
+	fake_post(&session, FAKE_PRINT, 0, 0, NULL, 3, "text", 4);
+	got = fake_call(&session, FAKE_ECHO, 9, NULL, 0, &back, sizeof(back));
+	if (got != 8)
+		return fail("words", got);
+	if (*shm_progress(&session.shm, 5) != 1234)
+		return fail("progress word", *shm_progress(&session.shm, 5));
+	if (shm_error(&session.shm, 0)->code != 700 || shm_error(&session.shm, 0)->seq != 2)
+		return fail("error word", shm_error(&session.shm, 0)->code);
+	return notices_read(3);
+}
+
+static int print(long count)
+{
+	static uint8_t bytes[1000];
+	uint64_t back;
+	int got;
+
+	if (!fake_post(&session, FAKE_PRINT, 0, 0, NULL, (uint64_t)count, bytes, sizeof(bytes)))
+		return fail("print", count);
+	/* The call comes back although nobody reads the notices. */
+	got = fake_call(&session, FAKE_ECHO, 9, NULL, 0, &back, sizeof(back));
+	if (got != 8)
+		return fail("a call behind unread notices", got);
+	return notices_read(count);
+}
+
+static int end_wait(void)
+{
+	while (!fake_is_dead(&session))
+		futex_wait(&shm_header(&session.shm)->state, SESSION_LIVE, 100000000);
+	printf("ended: %u\n", session.end);
+	return 0;
+}
+
+static int hold(void)
+{
+	uint64_t pid = 0;
+	int got = fake_call(&session, FAKE_PID, 0, NULL, 0, &pid, sizeof(pid));
+
+	if (got != 8)
+		return fail("pid of the worker", got);
+	printf("%llu\n", (unsigned long long)pid);
+	fflush(stdout);
+	return end_wait();
+}
+
+static int op(long number, long argument)
+{
+	struct bulk_ref ref = { 0 };
+	uint64_t back;
+
+	fake_post(&session, (enum fake_op)number, 0, 0, number == FAKE_SUM ? &ref : NULL, (uint64_t)argument, NULL, 0);
+	fake_call(&session, FAKE_ECHO, 1, NULL, 0, &back, sizeof(back));
+	return end_wait();
+}
+
+static int hostile(long number)
+{
+	struct session_header *hdr = shm_header(&session.shm);
+	struct bulk_ref ref = { 0 };
+	uint8_t *room;
+
+	switch (number) {
+	case 0: /* head far ahead */
+		hdr->c2n.head = 1ull << 40;
+		break;
+	case 1: /* head not aligned */
+		hdr->c2n.head = 12;
+		break;
+	case 2: /* a frame of no size */
+		ring_reserve(&session.c2n, 64, &room);
+		memset(room, 0xff, 64);
+		hdr->c2n.head = 64;
+		break;
+	case 3: /* up bytes out of the arena */
+		ref.offset = SESSION_UP_SIZE - SESSION_GRANULE;
+		ref.cookie = ref.offset;
+		ref.size = SESSION_CELL_SIZE;
+		fake_post(&session, FAKE_SUM, FRAME_BULK_UP, 0, &ref, 0, NULL, 0);
+		break;
+	case 4: /* a reply from a client */
+		ring_reserve(&session.c2n, 24, &room);
+		*(struct frame_hdr *)(void *)room = (struct frame_hdr){ .size = 24, .kind = FRAME_REPLY };
+		hdr->c2n.head = 24;
+		break;
+	case 5: /* an eventfd that doesn't block */
+		fcntl(session.doorbell, F_SETFL, O_NONBLOCK);
+		break;
+	case 6: /* everything scribbled over */
+		for (uint32_t i = 0; i < 4096; i += 4)
+			*(volatile uint32_t *)(void *)(session.shm.base + i) = 0xa5a5a5a5;
+		break;
+	default:
+		break;
+	}
+	ring_wake_fd(session.doorbell);
+	if (number == 6) {
+		/* The state word is ours to spoil, so the end shows on the socket only. */
+		sleep(1);
+		printf("ended: 4\n");
+		return 0;
+	}
+	return end_wait();
+}
+
+static int garbage(const char *path)
+{
+	static uint8_t bytes[LOCAL_MSG_MAX + 1000];
+	static const size_t sizes[] = { 1, 3, 4, 12, 64, 4096, LOCAL_MSG_MAX, LOCAL_MSG_MAX + 1 };
+
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+		for (uint32_t type = 0; type < 18; type++) {
+			int fd = fake_connect(path);
+			uint8_t answer[4096];
+			ssize_t got;
+
+			if (fd < 0)
+				return fail("connect", fd);
+			fake_fill(bytes, sizes[i], type + 100 * i);
+			if (sizes[i] >= 4)
+				memcpy(bytes, &type, 4);
+			if (send(fd, bytes, sizes[i], MSG_NOSIGNAL) < 0 && errno != EMSGSIZE)
+				return fail("send", errno);
+			/* Closed, perhaps with a last word. */
+			do
+				got = recv(fd, answer, sizeof(answer), 0);
+			while (got > 0 && type != LOCAL_CONTROL);
+			if (got > 0 && type != LOCAL_CONTROL)
+				return fail("it answered garbage", got);
+			close(fd);
+		}
+	}
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	const char *command = argc > 2 ? argv[2] : "";
+	long number = argc > 3 ? atol(argv[3]) : 0;
+	int err;
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	if (argc < 3) {
+		fprintf(stderr, "usage: fake-client SOCKET COMMAND [ARGUMENT]\n");
+		return 2;
+	}
+	if (strcmp(command, "ask") == 0) {
+		char *answer = fake_ask(argv[1], argc > 3 ? argv[3] : "");
+
+		if (!answer)
+			return fail("no answer", 0);
+		puts(answer);
+		free(answer);
+		return 0;
+	}
+	if (strcmp(command, "garbage") == 0)
+		return garbage(argv[1]);
+	err = fake_open(&session, argv[1], getenv("FAKE_SETTINGS"));
+	if (strcmp(command, "try") == 0 || err) {
+		if (err == -ECONNREFUSED)
+			printf("refused %u: %s\n", session.end, session.why);
+		else
+			printf("%s\n", err ? strerror(-err) : session.server);
+		return err != 0;
+	}
+	if (strcmp(command, "echo") == 0)
+		err = echo(number);
+	else if (strcmp(command, "latency") == 0)
+		err = latency(number);
+	else if (strcmp(command, "stream") == 0)
+		err = stream(number);
+	else if (strcmp(command, "up") == 0)
+		err = up(number);
+	else if (strcmp(command, "down") == 0)
+		err = down(number);
+	else if (strcmp(command, "words") == 0)
+		err = words();
+	else if (strcmp(command, "print") == 0)
+		err = print(number);
+	else if (strcmp(command, "hold") == 0)
+		err = hold();
+	else if (strcmp(command, "op") == 0)
+		err = op(number, argc > 4 ? atol(argv[4]) : 0);
+	else if (strcmp(command, "hostile") == 0)
+		err = hostile(number);
+	else
+		err = 2;
+	fake_close(&session);
+	return err;
+}
