@@ -268,6 +268,13 @@ bool stream_has_credit(struct worker *w, struct stream *s)
 	}
 	if (s->count_issued - s->count_done < credit)
 		return true;
+	/* A lost context completes nothing any more: what waits here is to be skipped. */
+	pthread_mutex_lock(&w->lock);
+	bool lost = s->failed || (s->context && s->context->faulted);
+
+	pthread_mutex_unlock(&w->lock);
+	if (lost)
+		return true;
 	/* Without a write behind them nobody would hear that the credit comes back. */
 	stream_flush(w, s);
 	return false;

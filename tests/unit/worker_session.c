@@ -14,6 +14,8 @@
 
 #define WAIT_S 20 /* a sanitizer on a busy machine */
 
+uint8_t send_room[FRAME_SIZE_MAX] __attribute__((aligned(64)));
+
 static const uint8_t protocol_hash[32] = PROTOCOL_HASH;
 
 /* Beside the test's folder: .../tests/unit/NAME -> .../lib/libfakecuda.so */
@@ -49,12 +51,12 @@ static void fake_find(struct fake *fake, const char *path)
 		fprintf(stderr, "%s\n", dlerror());
 	CHECK(dl);
 	*(void **)&fake->release = dlsym(dl, "fake_release");
-	*(void **)&fake->fail = dlsym(dl, "fake_fail");
+	*(void **)&fake->plan = dlsym(dl, "fake_fail");
 	*(void **)&fake->refuse_register = dlsym(dl, "fake_refuse_register");
 	*(void **)&fake->memory = dlsym(dl, "fake_memory");
 	*(void **)&fake->ask = dlsym(dl, "fake_ask");
 	*(void **)&fake->calls = dlsym(dl, "fake_calls");
-	CHECK(fake->release && fake->fail && fake->refuse_register && fake->memory && fake->ask && fake->calls);
+	CHECK(fake->release && fake->plan && fake->refuse_register && fake->memory && fake->ask && fake->calls);
 }
 
 static void child(void (*test)(struct client *c), void (*prepare)(struct client *c))

@@ -38,7 +38,7 @@
 
 struct fake {
 	void (*release)(unsigned int count);
-	void (*fail)(const char *name, int code, int after);
+	void (*plan)(const char *name, int code, int after);
 	void (*refuse_register)(bool refuse);
 	void (*memory)(uint64_t bytes);
 	unsigned int (*ask)(enum fake_question question);
@@ -77,17 +77,15 @@ bool child_run(void (*test)(struct client *c), void (*prepare)(struct client *c)
 
 uint64_t send_frame(struct client *c, uint16_t op, uint8_t flags, const struct bulk_ref *bulk, const void *payload,
 		    uint32_t size);
+extern uint8_t send_room[FRAME_SIZE_MAX];
 /* SEND(c, gleamMap, .address = ...): the sequence number. */
 #define SEND_FLAGS(c, name, flags_, bulk_, ...)                                                                        \
 	({                                                                                                             \
 		struct msg_##name m_ = { __VA_ARGS__ };                                                                \
-		uint8_t *bytes_ = aligned_alloc(64, FRAME_SIZE_MAX);                                                   \
-		struct writer w_ = writer_on(bytes_, FRAME_SIZE_MAX);                                                  \
+		struct writer w_ = writer_on(send_room, sizeof(send_room));                                            \
                                                                                                                        \
 		msg_##name##_put(&w_, &m_);                                                                            \
-		uint64_t seq_ = send_frame(c, OP_##name, flags_, bulk_, bytes_, (uint32_t)w_.at);                      \
-		free(bytes_);                                                                                          \
-		seq_;                                                                                                  \
+		send_frame(c, OP_##name, flags_, bulk_, send_room, (uint32_t)w_.at);                                   \
 	})
 #define SEND(c, name, ...) SEND_FLAGS(c, name, 0, NULL, __VA_ARGS__)
 /* Sends, waits, and gives the CUresult; the reply itself is in @seen_out. */
