@@ -498,6 +498,8 @@ CUresult do_cuCtxSynchronize_v2(struct call *call, CUcontext ctx)
 		return result;
 	if (!is_active(context))
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	if (session_is_dead(call->session))
+		return session_death(call->session);
 	call->context = context;
 	result = (CUresult)__atomic_load_n(&context->error, __ATOMIC_RELAXED);
 	return result ? result : context_wait(call);

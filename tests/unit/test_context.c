@@ -797,6 +797,7 @@ static void dead_session(void **state)
 	OK(FAKE_INIT(do_cuCtxSetCurrent(call, ctx)));
 	__atomic_store_n(&fake_session()->dead, 1, __ATOMIC_RELAXED);
 	SAYS(DEVICE_UNAVAILABLE, FAKE_CONTEXT(do_cuCtxSynchronize(call)));
+	SAYS(DEVICE_UNAVAILABLE, FAKE_INIT(do_cuCtxSynchronize_v2(call, ctx)));
 	/* At exit everything may still be let go. */
 	OK(FAKE_INIT(do_cuDevicePrimaryCtxRelease_v2(call, 0)));
 	SAYS(DEVICE_UNAVAILABLE, FAKE_INIT(do_cuDevicePrimaryCtxRetain(call, &ctx, 0)));
