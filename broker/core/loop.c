@@ -625,6 +625,8 @@ void loop_run(struct loop *loop)
 		if (spun)
 			spin_failed(loop);
 		spun = false;
+		if (loop->stopping)
+			break;
 		if (loop->hook.sleep && !loop->hook.sleep(loop->hook.arg))
 			continue;
 		loop_sleep(loop);
