@@ -24,7 +24,7 @@ static _Atomic uint64_t stream_ids = 1;
 
 /* ---- tickets ---- */
 
-static struct soft_ticket *ticket_new(void)
+struct soft_ticket *soft_ticket_new(void)
 {
 	struct soft_ticket *ticket = calloc(1, sizeof(*ticket));
 
@@ -57,6 +57,13 @@ static void ticket_tear_locked(struct soft_ticket *ticket)
 	atomic_store_explicit(&ticket->done, true, memory_order_release);
 	if (sched_waiters)
 		pthread_cond_broadcast(&sched_progress);
+}
+
+void soft_ticket_tear(struct soft_ticket *ticket)
+{
+	pthread_mutex_lock(&sched_lock);
+	ticket_tear_locked(ticket);
+	pthread_mutex_unlock(&sched_lock);
 }
 
 static void ticket_wait_locked(struct soft_ticket *ticket)
@@ -291,7 +298,7 @@ CUresult soft_stream_submit(struct soft_stream *stream, struct soft_command *com
 	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
 	command->next = NULL;
-	command->ticket = ticket_new();
+	command->ticket = soft_ticket_new();
 	if (!command->ticket)
 		goto drop;
 	pthread_mutex_lock(&sched_lock);

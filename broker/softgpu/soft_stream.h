@@ -26,6 +26,10 @@ struct soft_ticket {
 	uint64_t time_ns; /* written before done */
 };
 
+/* One that soft_ticket_tear() ends, not a command. */
+struct soft_ticket *soft_ticket_new(void);
+void soft_ticket_tear(struct soft_ticket *ticket);
+
 struct soft_ticket *soft_ticket_get(struct soft_ticket *ticket);
 void soft_ticket_put(struct soft_ticket *ticket);
 bool soft_ticket_done(const struct soft_ticket *ticket);

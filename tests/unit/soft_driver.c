@@ -26,7 +26,7 @@ static void driver_open(void)
 	}
 	assert_true(strlen(path) < sizeof(path) - 32);
 	strcat(path, "/lib/libsoftcuda.so");
-	driver = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
+	driver = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	if (!driver)
 		fail_msg("%s", dlerror());
 }
