@@ -1,0 +1,17 @@
+# make gpu-kit: what a machine with a real GPU needs to run the tests, with the shared libraries that it may lack.
+
+GPU_KIT := $(O)/gpu-kit
+.PHONY: gpu-kit
+gpu-kit: all
+	@rm -rf $(GPU_KIT)
+	@mkdir -p $(GPU_KIT)/bin $(GPU_KIT)/gleam $(GPU_KIT)/lib $(GPU_KIT)/tests
+	$(Q)cp $(wildcard $(O)/bin/*) $(O)/tests/lab/lanem $(GPU_KIT)/bin/
+	$(Q)cp $(O)/lib/libcuda.so.1 $(GPU_KIT)/gleam/
+	$(Q)cp $(O)/lib/libsoftcuda.so $(GPU_KIT)/lib/
+	$(Q)find $(O)/tests/cuda -maxdepth 1 -type f -executable -exec cp {} $(GPU_KIT)/tests/ \;
+	$(Q)cp -r $(O)/tests/cuda/kernels $(GPU_KIT)/tests/
+	$(Q)cp tests/gpu/* $(GPU_KIT)/
+	$(Q)ldd $(GPU_KIT)/bin/* $(GPU_KIT)/gleam/* $(GPU_KIT)/lib/*.so 2>/dev/null | awk '/=> \//{print $$3}' | sort -u | \
+		grep -vE '/(libc|libm|ld-linux[^/]*|libpthread|libdl|librt|libcuda)\.so' | xargs -I{} cp -Lu {} $(GPU_KIT)/lib/
+	$(Q)find $(GPU_KIT) -type f \( -perm -100 -o -name '*.so*' \) -exec strip --strip-unneeded {} + 2>/dev/null; true
+	@du -sh $(GPU_KIT)
