@@ -17,7 +17,8 @@ $(O)/obj/broker/softgpu/exec_lanes_avx2.o: ALL_CFLAGS += -mavx2 -mfma -mbmi2 -mf
 endif
 $(O)/obj/broker/softgpu/exec_memory.o $(O)/obj/broker/softgpu/exec_warp.o: ALL_CFLAGS += -O3
 
-softgpu_ptx_tests := test_ptx_basic
+softgpu_ptx_tests := $(filter-out test_ptx,$(patsubst tests/unit/%.c,%,$(sort $(wildcard tests/unit/test_ptx_*.c))))
 $(O)/obj/tests/unit/test_ptx.o: CPPFLAGS += -DTEST_KERNELS='"$(abspath tests/cuda/kernels)"'
+$(O)/obj/tests/unit/test_ptx_elements.o: ALL_CFLAGS += -ffp-contract=off
 $(foreach test,$(softgpu_ptx_tests),$(eval $(call unit,$(test),tests/unit/$(test).c tests/unit/test_ptx.c \
 	$(SOFTGPU_PTX_SOURCES),$(SOFTGPU_PTX_LIBS))))
