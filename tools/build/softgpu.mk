@@ -15,23 +15,20 @@ $(O)/gen/softgpu/soft_exports.c $(O)/gen/softgpu/soft_api.h &: broker/softgpu/so
 
 GENERATED += $(O)/gen/softgpu/soft_api.h
 
-# Until the processor can be linked there is only the front, tested by its own objects.
-SOFTGPU_WHOLE := $(shell grep -ls '^int ptx_module_parse' broker/softgpu/ptx_*.c)
-
 SOFTGPU_SOURCES := $(SOFTGPU_FRONT) $(SOFTGPU_PROCESSOR) $(O)/gen/softgpu/soft_exports.c $(FATBIN_SOURCES)
 
 # Names bind inside the library: a libcuda of ours in the same process must not be called instead. It stays loaded:
 # its threads may be anywhere when somebody closes it.
 # (A sanitizer's own names are found only in the program.)
 SOFTGPU_LDFLAGS := -Wl,-Bsymbolic -Wl,-z,nodelete $(if $(SAN),,-Wl,-z,defs) -Wl,-soname,libsoftcuda.so
-$(if $(SOFTGPU_WHOLE)$(SOFTGPU_PART),$(eval $(call shared,lib/libsoftcuda.so,$(SOFTGPU_SOURCES),$(FATBIN_LIBS) -lm,$(SOFTGPU_LDFLAGS))))
+$(eval $(call shared,lib/libsoftcuda.so,$(SOFTGPU_SOURCES),$(FATBIN_LIBS) -lm,$(SOFTGPU_LDFLAGS)))
 
 # One more reading of the lane functions, for processors that have these; chosen at run time.
 $(O)/obj/broker/softgpu/exec_lanes_avx2.o: ALL_CFLAGS += -mavx2 -mfma -mf16c -ffp-contract=off
 
 # --- tests ----------------------------------------------------------------------------------------
 
-SOFTGPU_TESTS := $(if $(SOFTGPU_WHOLE)$(SOFTGPU_PART),$(patsubst tests/unit/%.c,%,$(sort $(wildcard tests/unit/test_soft_*.c))))
+SOFTGPU_TESTS := $(patsubst tests/unit/%.c,%,$(sort $(wildcard tests/unit/test_soft_*.c)))
 $(foreach test,$(SOFTGPU_TESTS),$(eval $(call unit,$(test),tests/unit/$(test).c tests/unit/soft_driver.c,-ldl -lm)))
 $(foreach test,$(SOFTGPU_TESTS),$(eval $(O)/tests/unit/$(test): | $(O)/lib/libsoftcuda.so))
 $(eval $(call unit,test_fatbin,tests/unit/test_fatbin.c $(FATBIN_SOURCES),$(FATBIN_LIBS)))
