@@ -113,6 +113,19 @@ CUresult do_cuOccupancyMaxActiveBlocksPerMultiprocessor(struct call *call, int *
 								       CU_OCCUPANCY_DEFAULT);
 }
 
+/* As the driver counts while it looks for a block size: a carveout that the program prefers isn't looked at (measured), the
+ * cache preference is. */
+static CUresult potential_ask(struct call *call, const struct function *function, int threads, uint64_t dynamic_size,
+			      int *blocks_out)
+{
+	struct occupancy_kernel kernel = kernel_of_function(function);
+
+	kernel.carveout = -1;
+	if (occupancy_compute(device_of(function), &kernel, threads, dynamic_size, blocks_out))
+		return CUDA_SUCCESS;
+	return blocks_ask(call, function, threads, dynamic_size, blocks_out);
+}
+
 /* The program's callback runs without any lock of ours: it may call CUDA. */
 CUresult do_cuOccupancyMaxPotentialBlockSizeWithFlags(struct call *call, int *minGridSize, int *blockSize,
 						      CUfunction func, CUoccupancyB2DSize blockSizeToDynamicSMemSize,
@@ -138,7 +151,7 @@ CUresult do_cuOccupancyMaxPotentialBlockSizeWithFlags(struct call *call, int *mi
 		uint64_t dynamic_size = blockSizeToDynamicSMemSize ? blockSizeToDynamicSMemSize(threads) : dynamicSMemSize;
 		int blocks;
 
-		result = blocks_ask(call, function, threads, dynamic_size, &blocks);
+		result = potential_ask(call, function, threads, dynamic_size, &blocks);
 		if (result)
 			return result;
 		if (threads * blocks > best_threads * best_blocks) {
