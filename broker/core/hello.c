@@ -198,9 +198,19 @@ static void hello_closed(void *owner, int err, const char *why)
 {
 	struct hello *hello = owner;
 
+	char text[CONN_WHY_SIZE];
+
 	loop_timer_clear(hello->loop, &hello->timer);
+	/* What a broker's user can do about it. */
+	if (!hello->node && err == -EACCES)
+		snprintf(text, sizeof(text), "the node does not take our key (%.100s): both daemons need the same key file", why);
+	else if (!hello->node && err == -EPIPE)
+		snprintf(text, sizeof(text), "the node closed without a word: %s",
+			 conn_is_tls(hello->conn) ? "has it a key?" : "it expects a key; see --key");
+	else
+		snprintf(text, sizeof(text), "%s", why);
 	if (hello->ops)
-		hello->ops->failed(hello->owner, hello, err, why);
+		hello->ops->failed(hello->owner, hello, err, text);
 	conn_free(hello->conn);
 	free(hello);
 }

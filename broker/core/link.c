@@ -18,6 +18,7 @@
 #include "broker/lib/fd.h"
 #include "broker/lib/log.h"
 
+#define LINK_PING_NS (1 * NS_PER_S) /* people look at the RTT; a shorter keepalive asks more often */
 #define LINK_BUCKETS 256u /* of sessions by number: a few hundred at most */
 
 /*
@@ -448,7 +449,10 @@ static void link_tick(void *arg)
 	}
 	if (!link->node)
 		link_send(link, LINK_PING, 0, &stamp, sizeof(stamp), NULL, 0);
-	loop_timer_set(link->loop, &link->tick, now + link->setting.keepalive_ns / 4);
+
+	uint64_t pause = link->setting.keepalive_ns / 4;
+
+	loop_timer_set(link->loop, &link->tick, now + (pause < LINK_PING_NS ? pause : LINK_PING_NS));
 }
 
 static struct link *link_new(struct loop *loop, const struct link_setting *setting, const struct link_ops *ops, void *owner)

@@ -102,6 +102,8 @@ static uint64_t memory_left;
 static unsigned int pieces_live;
 static struct range registered[RANGES];
 static bool register_refused;
+static void *kept[65536]; /* what queues may still name when it was destroyed */
+static unsigned int kept_count;
 static struct {
 	const char *name;
 	int code, after;
@@ -180,6 +182,16 @@ EXPORT unsigned int fake_calls(const char *name)
 			count = calls[i].count;
 	pthread_mutex_unlock(&lock);
 	return count;
+}
+
+static void *keep(size_t size)
+{
+	void *p = calloc(1, size);
+
+	pthread_mutex_lock(&lock);
+	kept[kept_count++ % 65536] = p;
+	pthread_mutex_unlock(&lock);
+	return p;
 }
 
 /* Every function begins with this: counts, and fails if the plan says so. */
@@ -507,7 +519,7 @@ EXPORT CUresult cuDevicePrimaryCtxReset_v2(CUdevice device)
 EXPORT CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device)
 {
 	ENTER();
-	*context = calloc(1, sizeof(**context));
+	*context = keep(sizeof(**context));
 	(*context)->device = device;
 	current = *context;
 	return CUDA_SUCCESS;
@@ -631,7 +643,7 @@ EXPORT CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr at, cuuint32
 EXPORT CUresult cuEventCreate(CUevent *event, unsigned int flags)
 {
 	ENTER();
-	*event = calloc(1, sizeof(**event));
+	*event = keep(sizeof(**event));
 	return CUDA_SUCCESS;
 }
 
@@ -883,7 +895,7 @@ static CUmodule module_read(const char *text)
 
 	if (strncmp(text, "// fake ", 8) != 0)
 		return NULL;
-	module = calloc(1, sizeof(*module));
+	module = keep(sizeof(*module));
 	snprintf(copy, sizeof(copy), "%s", text + 8);
 	while ((word = strtok_r(rest, " \n", &rest)))
 		for (int k = 0; k < KERNELS; k++)

@@ -1,0 +1,30 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Clients that write nonsense into their memory or onto the socket lose their session with END_PROTOCOL; gleamd goes on and does not spin.
+# time-limit: 120
+. "$(dirname "$0")/../lib/e2e.sh"
+. "$(dirname "$0")/../fake/daemons.sh"
+
+node_up node
+broker_up broker
+for i in 0 1 2 3 4 6; do
+	same "hostile $i" "ended: 4" "$(client broker hostile $i)"
+done
+# A doorbell that does not block: kernels differ in whether io_uring waits for it all the same; none may spin.
+start_bg bell "$OUT/tests/fake/fake-client" "$TMP/broker.sock" hostile 5
+wait_for 10 test -s "$TMP/bell.log" || fail "no word of it"
+client broker garbage
+client broker echo 50
+# A client that reads no notices: bounded, then the end.
+out=$(client broker print 20000 2>&1) && fail "endless notices are kept for a client that reads none"
+log_has broker "it doesn't read its notices" || fail "the log does not say why: $out"
+client broker echo 50
+# The daemon rests when nobody is there.
+# (The client with the strange doorbell is still there.)
+ticks() { awk '{print $14 + $15}' "/proc/$1/stat"; }
+before=$(ticks "$(bg_pid broker)")
+sleep 1
+after=$(ticks "$(bg_pid broker)")
+[ $((after - before)) -le 10 ] || fail "an idle gleamd used $((after - before)) ticks in a second"
+kill -KILL "$(bg_pid bell)" 2>/dev/null || true
+daemons_down broker node
