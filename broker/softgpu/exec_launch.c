@@ -8,6 +8,7 @@
  */
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -328,6 +329,10 @@ enum ptx_status ptx_launch(const struct ptx_launch *launch, struct ptx_fault *fa
 	memset(fault, 0, sizeof(*fault));
 	assert(launch->module->bound);
 	status = grid_init(&grid, launch);
+	if (status == PTX_DONE && grid.function->clusters && launch->cluster[0] * launch->cluster[1] * launch->cluster[2] > 1) {
+		status = PTX_FAULT_INSTRUCTION;
+		snprintf(fault->message, sizeof(fault->message), "barriers of clusters of several blocks are not there");
+	}
 	if (status != PTX_DONE) {
 		fault->status = status;
 		fault->kernel = launch->entry->name;

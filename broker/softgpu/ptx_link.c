@@ -349,6 +349,7 @@ static void measure(struct ptx_function *function, unsigned int depth)
 		measure(callee, depth + 1);
 		function->calls_indirect |= callee->calls_indirect;
 		function->grid_sync |= callee->grid_sync;
+		function->clusters |= callee->clusters;
 		stack = callee->stack_deep > stack ? callee->stack_deep : stack;
 		frame = callee->frame_deep > frame ? callee->frame_deep : frame;
 	}
