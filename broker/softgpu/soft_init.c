@@ -70,6 +70,17 @@ SOFT_API(cuInit, unsigned int flags)
 	return result;
 }
 
+/* No profiler listens: starting and stopping one is free. */
+SOFT_API(cuProfilerStart, void)
+{
+	return soft_ready();
+}
+
+SOFT_API(cuProfilerStop, void)
+{
+	return soft_ready();
+}
+
 SOFT_API(cuDriverGetVersion, int *version)
 {
 	if (!version)

@@ -13,25 +13,36 @@
 /* What cuMemAllocPitch rounds rows up to: the texture alignment. */
 #define PITCH_ALIGN 512u
 
-CUresult soft_memory_new(struct soft_context *context, uint64_t size, enum soft_range_kind kind, uint64_t owner,
-			 uint64_t *address_out)
+static CUresult memory_new(struct soft_device *device, struct soft_context *context, uint64_t size,
+			   enum soft_range_kind kind, uint64_t owner, uint64_t *address_out)
 {
 	struct soft_range range = {
 		.size = size,
 		.kind = kind,
-		.device = context->device->ordinal,
+		.device = device->ordinal,
 		.context = context,
 		.owner = owner,
 		.release = soft_heap_release,
 	};
 
-	TRY(soft_heap_take(context->device, size, &range.base, &range.backing));
+	TRY(soft_heap_take(device, size, &range.base, &range.backing));
 	if (soft_map_add(&range) < 0) {
 		soft_heap_release(&range);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	*address_out = range.base;
 	return CUDA_SUCCESS;
+}
+
+CUresult soft_memory_new(struct soft_context *context, uint64_t size, enum soft_range_kind kind, uint64_t owner,
+			 uint64_t *address_out)
+{
+	return memory_new(context->device, context, size, kind, owner, address_out);
+}
+
+CUresult soft_memory_pool_range(struct soft_device *device, uint64_t size, uint64_t pool, uint64_t *address_out)
+{
+	return memory_new(device, NULL, size, SOFT_RANGE_POOL, pool, address_out);
 }
 
 static bool range_kind_is(const struct soft_range *range, const void *kinds)
@@ -128,6 +139,18 @@ SOFT_API(cuMemAllocManaged, CUdeviceptr *pointer, size_t size, unsigned int flag
 	return CUDA_SUCCESS;
 }
 
+SOFT_API(cuStreamAttachMemAsync, CUstream handle, CUdeviceptr pointer, size_t size, unsigned int flags)
+{
+	struct soft_range range;
+
+	SOFT_STREAM_ARG(stream, handle);
+	/* Globally, to the host, or to one stream: managed memory is the host's own here, so all of them hold. */
+	if ((flags != 1 && flags != 2 && flags != 4) || !soft_map_find(pointer, &range) ||
+	    range.kind != SOFT_RANGE_MANAGED || range.base != pointer || (size && size != range.size))
+		return CUDA_ERROR_INVALID_VALUE;
+	return CUDA_SUCCESS;
+}
+
 SOFT_API(cuMemFree_v2, CUdeviceptr pointer)
 {
 	const unsigned int kinds = 1u << SOFT_RANGE_DEVICE | 1u << SOFT_RANGE_MANAGED | 1u << SOFT_RANGE_POOL;
@@ -146,7 +169,7 @@ SOFT_API(cuMemFree_v2, CUdeviceptr pointer)
 		if (soft_context_find((CUcontext)(uintptr_t)range.context_handle, &owner) == CUDA_SUCCESS)
 			soft_context_sync(owner);
 	}
-	return soft_memory_delete(pointer, kinds);
+	return range.kind == SOFT_RANGE_POOL ? soft_pool_delete(&range) : soft_memory_delete(pointer, kinds);
 }
 
 SOFT_API(cuMemGetAddressRange_v2, CUdeviceptr *base, size_t *size, CUdeviceptr pointer)

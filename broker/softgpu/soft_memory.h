@@ -15,6 +15,15 @@
 CUresult soft_memory_new(struct soft_context *context, uint64_t size, enum soft_range_kind kind, uint64_t owner,
 			 uint64_t *address_out);
 
+/* The same for a pool, whose memory belongs to no context. */
+CUresult soft_memory_pool_range(struct soft_device *device, uint64_t size, uint64_t pool, uint64_t *address_out);
+
+/* Frees a pool's block outside of any stream's order; INVALID_VALUE where it was freed before. */
+CUresult soft_pool_delete(const struct soft_range *range);
+
+/* Pools give back what they keep beyond their threshold: called when a context has been waited for. */
+void soft_pool_settle(struct soft_device *device);
+
 /* Gives back what soft_memory_new() made at @address as one of @kinds (bits); INVALID_VALUE where there is none. */
 CUresult soft_memory_delete(uint64_t address, unsigned int kinds);
 

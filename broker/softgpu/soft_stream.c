@@ -12,6 +12,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "broker/softgpu/soft_memory.h"
+
 /* A thread without work stays this long: the next command then costs a wake-up, not a new thread. */
 #define THREAD_IDLE_NS 2000000000u
 
@@ -375,6 +377,7 @@ CUresult soft_stream_sync(struct soft_stream *stream)
 		soft_ticket_wait(ticket);
 		soft_ticket_put(ticket);
 	}
+	soft_pool_settle(context->device);
 	return (CUresult)atomic_load(&context->error);
 }
 
@@ -413,6 +416,7 @@ static void context_drain(struct soft_context *context)
 CUresult soft_context_sync(struct soft_context *context)
 {
 	context_drain(context);
+	soft_pool_settle(context->device);
 	return (CUresult)atomic_load(&context->error);
 }
 

@@ -240,6 +240,49 @@ SOFT_API(cuMemcpy3DPeerAsync, const CUDA_MEMCPY3D *copy, CUstream stream)
 	return copy_box_peer(stream, copy, true);
 }
 
+/* Attributes only allow what is done in order here; each copy is one of its own, so that the first wrong one tells. */
+static CUresult copy_batch(const CUdeviceptr *to, const CUdeviceptr *from, const size_t *sizes, size_t count,
+			   const void *attributes, const size_t *indices, size_t attribute_count, CUstream stream,
+			   size_t *failed_out)
+{
+	*failed_out = SIZE_MAX;
+	/* A batch can't be put on the legacy stream. */
+	if (!to || !from || !sizes || !count || !attributes || !indices || !attribute_count || attribute_count > count ||
+	    (!stream && !soft_per_thread_calls) || stream == CU_STREAM_LEGACY)
+		return CUDA_ERROR_INVALID_VALUE;
+	for (size_t i = 0; i < count; i++) {
+		CUresult result = copy_linear(stream, to[i], false, from[i], false, sizes[i], true);
+
+		if (result != CUDA_SUCCESS) {
+			*failed_out = i;
+			return result;
+		}
+	}
+	return CUDA_SUCCESS;
+}
+
+SOFT_API(cuMemcpyBatchAsync_v2, CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t count, void *attributes,
+	 size_t *indices, size_t attribute_count, CUstream stream)
+{
+	size_t failed;
+
+	TRY(soft_ready());
+	return copy_batch(to, from, sizes, count, attributes, indices, attribute_count, stream, &failed);
+}
+
+SOFT_API(cuMemcpyBatchAsync, CUdeviceptr *to, CUdeviceptr *from, size_t *sizes, size_t count, void *attributes,
+	 size_t *indices, size_t attribute_count, size_t *failed_out, CUstream stream)
+{
+	CUresult result;
+	size_t failed;
+
+	TRY(soft_ready());
+	result = copy_batch(to, from, sizes, count, attributes, indices, attribute_count, stream, &failed);
+	if (failed_out && result != CUDA_SUCCESS)
+		*failed_out = failed;
+	return result;
+}
+
 /* ---- fills ---- */
 
 static CUresult fill_submit(CUstream handle, CUdeviceptr to, size_t pitch, uint32_t value, unsigned int element,
