@@ -17,6 +17,7 @@
 #include "libgleamcuda/call.h"
 #include "libgleamcuda/context.h"
 #include "libgleamcuda/log.h"
+#include "libgleamcuda/pool.h"
 #include "libgleamcuda/range.h"
 #include "libgleamcuda/session.h"
 #include "libgleamcuda/space.h"
@@ -529,10 +530,8 @@ static void slab_free(struct call *call, struct slab *slab, uint64_t address, ui
 
 /* ---- allocations ---- */
 
-CUresult memory_alloc(struct call *call, uint64_t size, uint64_t *address_out)
+CUresult memory_take(struct call *call, uint64_t size, uint64_t *address_out, void **owner_out)
 {
-	struct range range = { .size = size, .kind = RANGE_DEVICE, .flags = RANGE_IPC,
-			       .device = call->context->device, .context = call->context };
 	struct block *block = NULL;
 	struct slab *slab = NULL;
 	CUresult result;
@@ -542,34 +541,43 @@ CUresult memory_alloc(struct call *call, uint64_t size, uint64_t *address_out)
 	if (size > DEVICE_SPAN)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (size < SLAB_LIMIT) {
-		result = slab_alloc(call, size, &range.start, &slab);
-	} else {
-		result = block_new(call, (size + PIECE_SMALL - 1) & ~(PIECE_SMALL - 1), &block);
+		result = slab_alloc(call, size, address_out, &slab);
 		if (!result)
-			range.start = block->address;
+			*owner_out = slab->block;
+		return result;
 	}
+	result = block_new(call, (size + PIECE_SMALL - 1) & ~(PIECE_SMALL - 1), &block);
 	if (result)
 		return result;
-	range.owner = slab ? (void *)slab->block : block;
-	range.dev = range.start;
-	if (range_add(&range)) {
-		if (slab)
-			slab_free(call, slab, range.start, size);
-		else
-			block_free(call, block);
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	}
-	*address_out = range.start;
+	*address_out = block->address;
+	*owner_out = block;
 	return CUDA_SUCCESS;
 }
 
-static CUresult range_release(struct call *call, const struct range *range)
+CUresult memory_give(struct call *call, uint64_t address, uint64_t size, void *owner)
 {
-	struct block *block = range->owner;
+	struct block *block = owner;
 
 	if (!block->slab)
 		return block_free(call, block);
-	slab_free(call, block->slab, range->start, range->size);
+	slab_free(call, block->slab, address, size);
+	return CUDA_SUCCESS;
+}
+
+CUresult memory_alloc(struct call *call, uint64_t size, uint64_t *address_out)
+{
+	struct range range = { .size = size, .kind = RANGE_DEVICE, .flags = RANGE_IPC,
+			       .device = call->context->device, .context = call->context };
+	CUresult result = memory_take(call, size, &range.start, &range.owner);
+
+	if (result)
+		return result;
+	range.dev = range.start;
+	if (range_add(&range)) {
+		memory_give(call, range.start, size, range.owner);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*address_out = range.start;
 	return CUDA_SUCCESS;
 }
 
@@ -579,23 +587,25 @@ CUresult memory_free(struct call *call, uint64_t address)
 
 	if (!address)
 		return CUDA_SUCCESS;
-	if (!range_find(address, &range) || range.start != address || range.kind != RANGE_DEVICE || range.pool)
+	if (!range_find(address, &range) || range.start != address || range.kind != RANGE_DEVICE)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (range.pool)
+		return pool_free(call, address, NULL);
 	/* Of two threads that free one address, one finds it. */
 	if (range_remove(address, false, &range))
 		return CUDA_ERROR_INVALID_VALUE;
 	call->context = range.context;
-	return range_release(call, &range);
+	return memory_give(call, range.start, range.size, range.owner);
 }
 
 static void context_range_free(const struct range *range)
 {
 	struct call call;
 
-	if (range->kind != RANGE_DEVICE || !range->owner)
+	if (range->kind != RANGE_DEVICE || !range->owner || range->pool)
 		return;
 	call_start(&call, range->context->session, range->context);
-	range_release(&call, range);
+	memory_give(&call, range->start, range->size, range->owner);
 	call_leave(&call, CUDA_SUCCESS);
 }
 

@@ -27,6 +27,13 @@ CUresult memory_start(uint32_t devices);
 CUresult memory_alloc(struct call *call, uint64_t size, uint64_t *address_out);
 CUresult memory_free(struct call *call, uint64_t address);
 
+/*
+ * The same without a range in the map, for pools: @owner_out names what memory_give() takes back, together with what
+ * memory_take() was asked. Given memory is used again when the work issued before has completed.
+ */
+CUresult memory_take(struct call *call, uint64_t size, uint64_t *address_out, void **owner_out);
+CUresult memory_give(struct call *call, uint64_t address, uint64_t size, void *owner);
+
 /* Service thread: NOTICE_FREED, NOTICE_RECALL. */
 void memory_freed(struct session *s, struct reader *r);
 void memory_recall(struct session *s, uint32_t device, uint64_t bytes);

@@ -12,6 +12,7 @@
 #include "gen/msg.h"
 #include "libgleamcuda/context.h"
 #include "libgleamcuda/handle.h"
+#include "libgleamcuda/pool.h"
 #include "libgleamcuda/session.h"
 #include "libgleamcuda/stable.h"
 
@@ -209,6 +210,9 @@ CUresult stream_wait(struct call *call, struct stream *stream)
 
 	CUresult arrived = stream_landed_wait(stream, seq);
 
+	if (!result)
+		pool_synchronised(call);
+
 	return result ? result : arrived;
 }
 
@@ -241,6 +245,8 @@ CUresult context_wait(struct call *call)
 	}
 	late_wait(call->session, &stream_legacy(context)->late, UINT64_MAX - 1);
 	handle_each(OBJECT_STREAM, context, wait_late);
+	if (!result)
+		pool_synchronised(call);
 	return result;
 }
 
