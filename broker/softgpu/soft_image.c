@@ -88,10 +88,18 @@ CUresult soft_image_text(const void *image, const struct soft_device *device, st
 	return text_from(&found, device, text_out);
 }
 
+CUresult soft_image_bytes(const void *bytes, size_t size, const struct soft_device *device, struct soft_text *text_out)
+{
+	struct fatbin_image found;
+
+	if (fatbin_parse(bytes, size, &found) < 0)
+		return CUDA_ERROR_INVALID_IMAGE;
+	return text_from(&found, device, text_out);
+}
+
 CUresult soft_image_file(const char *path, const struct soft_device *device, struct soft_text *text_out)
 {
 	CUresult result = CUDA_ERROR_INVALID_IMAGE;
-	struct fatbin_image found;
 	struct stat info;
 	uint8_t *bytes;
 	size_t done = 0;
@@ -120,8 +128,7 @@ CUresult soft_image_file(const char *path, const struct soft_device *device, str
 		done += (size_t)got;
 	}
 	bytes[done] = 0; /* a text's end */
-	if (fatbin_parse(bytes, done + 1, &found) == 0)
-		result = text_from(&found, device, text_out);
+	result = soft_image_bytes(bytes, done + 1, device, text_out);
 free_bytes:
 	free(bytes);
 close_fd:
@@ -194,6 +201,38 @@ void soft_jit_end(const struct soft_jit *jit, const struct ptx_error *error)
 			memcpy(&jit->values[i], &milliseconds, sizeof(milliseconds));
 }
 
+/* One text, or the several that the linker put together. */
+static int text_read(const struct soft_text *text, const struct ptx_target *target, struct ptx_module **module_out,
+		     struct ptx_error *error_out)
+{
+	struct ptx_source *sources;
+	const char *at = text->text;
+	size_t count = 1;
+	int ret;
+
+	while ((at = strstr(at, SOFT_LINK_MARK)) != NULL && count < SOFT_LINK_SOURCES_MAX) {
+		at += strlen(SOFT_LINK_MARK);
+		count++;
+	}
+	if (count == 1)
+		return ptx_module_parse(text->text, text->size, target, module_out, error_out);
+	sources = calloc(count, sizeof(*sources));
+	if (!sources) {
+		*error_out = (struct ptx_error){ .kind = PTX_MEMORY, .message = "out of memory" };
+		return -ENOMEM;
+	}
+	at = text->text;
+	for (size_t i = 0; i < count; i++) {
+		const char *end = i + 1 < count ? strstr(at, SOFT_LINK_MARK) : text->text + text->size;
+
+		sources[i] = (struct ptx_source){ .text = at, .size = (size_t)(end - at) };
+		at = end + strlen(SOFT_LINK_MARK);
+	}
+	ret = ptx_module_link(sources, count, target, module_out, error_out);
+	free(sources);
+	return ret;
+}
+
 CUresult soft_text_parse(const struct soft_text *text, const struct soft_device *device,
 			 struct ptx_module **module_out, struct ptx_error *error_out)
 {
@@ -203,9 +242,10 @@ CUresult soft_text_parse(const struct soft_text *text, const struct soft_device 
 		.shared_max = SOFT_SHARED_PER_BLOCK,
 	};
 
-	if (ptx_module_parse(text->text, text->size, &target, module_out, error_out) == 0)
+	if (text_read(text, &target, module_out, error_out) == 0)
 		return CUDA_SUCCESS;
-	soft_log("PTX, line %u column %u: %s", error_out->line, error_out->column, error_out->message);
+	soft_log("PTX, source %u line %u column %u: %s", error_out->source, error_out->line, error_out->column,
+		 error_out->message);
 	switch (error_out->kind) {
 	case PTX_VERSION:
 		return CUDA_ERROR_UNSUPPORTED_PTX_VERSION;

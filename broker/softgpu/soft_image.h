@@ -8,6 +8,11 @@
 #include "broker/softgpu/ptx.h"
 #include "broker/softgpu/soft_device.h"
 
+/* Between the texts of an image that the linker made of several: a comment, as far as anyone else reads it. */
+#define SOFT_LINK_MARK "\n//softgpu: next linked source\n"
+/* Texts in one image. */
+#define SOFT_LINK_SOURCES_MAX 4096
+
 struct soft_text {
 	char *text; /* ours, with a NUL behind it */
 	size_t size;
@@ -18,6 +23,9 @@ struct soft_text {
  * nothing for a device that runs PTX only.
  */
 CUresult soft_image_text(const void *image, const struct soft_device *device, struct soft_text *text_out);
+
+/* As above for an image of known length, which must lie in @bytes whole; a text ends with a NUL there. */
+CUresult soft_image_bytes(const void *bytes, size_t size, const struct soft_device *device, struct soft_text *text_out);
 
 /* As above from a file. */
 CUresult soft_image_file(const char *path, const struct soft_device *device, struct soft_text *text_out);

@@ -40,6 +40,34 @@ static const char kernels[] = ".version 8.0\n"
 			      "	@%p1 bra again;\n"
 			      "	ret;\n"
 			      "}\n"
+			      ".extern .func (.param .b32 r) vprintf(.param .b64 f, .param .b64 v);\n"
+			      ".extern .func (.param .b64 r) malloc(.param .b64 n);\n"
+			      ".extern .func free(.param .b64 p);\n"
+			      ".global .align 1 .b8 text[10] = {118, 97, 108, 117, 101, 32, 37, 100, 10, 0};\n"
+			      ".visible .entry talk(.param .u32 what)\n"
+			      "{\n"
+			      "	.local .align 8 .b8 args[8];\n"
+			      "	.reg .b64 %rd<5>;\n"
+			      "	.reg .b32 %r<4>;\n"
+			      "	ld.param.u32 %r1, [what];\n"
+			      "	{ .param .b64 p0; .param .b64 r0;\n"
+			      "	st.param.b64 [p0], 64;\n"
+			      "	call.uni (r0), malloc, (p0);\n"
+			      "	ld.param.b64 %rd3, [r0]; }\n"
+			      "	st.u32 [%rd3+60], %r1;\n"
+			      "	ld.u32 %r3, [%rd3+60];\n"
+			      "	mov.u64 %rd1, args;\n"
+			      "	cvta.local.u64 %rd2, %rd1;\n"
+			      "	st.local.u32 [%rd1], %r3;\n"
+			      "	mov.u64 %rd4, text;\n"
+			      "	cvta.global.u64 %rd4, %rd4;\n"
+			      "	{ .param .b64 p0; .param .b64 p1; .param .b32 r0;\n"
+			      "	st.param.b64 [p0], %rd4; st.param.b64 [p1], %rd2;\n"
+			      "	call.uni (r0), vprintf, (p0, p1);\n"
+			      "	ld.param.b32 %r2, [r0]; }\n"
+			      "	{ .param .b64 p0; st.param.b64 [p0], %rd3; call.uni free, (p0); }\n"
+			      "	ret;\n"
+			      "}\n"
 			      ".visible .entry count(.param .u64 unused)\n"
 			      ".maxntid 64, 1, 1\n"
 			      "{\n"
@@ -208,7 +236,7 @@ static void test_what_a_module_tells(void **state)
 	driver_start(0);
 	module = driver_module(kernels);
 	assert_ok(CU(cuModuleGetFunctionCount)(&count, module));
-	assert_int_equal(count, 4);
+	assert_int_equal(count, 5);
 	assert_ok(CU(cuModuleEnumerateFunctions)(functions, 8, module));
 	assert_ok(CU(cuFuncGetName)(&name, functions[0]));
 	assert_string_equal(name, "store");
@@ -365,6 +393,85 @@ static void test_launches_are_asynchronous_and_concurrent(void **state)
 	assert_ok(CU(cuModuleUnload)(module));
 }
 
+static void test_memory_leaves_beside_a_running_kernel(void **state)
+{
+	const CUmemAllocationProp prop = { .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+					   .location = { CU_MEM_LOCATION_TYPE_DEVICE, 0 } };
+	const CUmemAccessDesc access = { { CU_MEM_LOCATION_TYPE_DEVICE, 0 }, CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
+	const size_t piece = (size_t)2 << 20;
+	CUmemGenericAllocationHandle first, second;
+	volatile uint32_t *flag;
+	CUdeviceptr range, address;
+	void *params[] = { &address };
+	CUstream stream;
+	CUmodule module;
+	uint32_t value;
+
+	driver_start(0);
+	module = driver_module(kernels);
+	assert_ok(CU(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+	assert_ok(CU(cuMemHostAlloc)((void **)&flag, 64, 0));
+	*flag = 0;
+	address = (CUdeviceptr)(uintptr_t)flag;
+	assert_ok(CU(cuMemAddressReserve)(&range, 4 * piece, 0, 0, 0));
+	assert_ok(CU(cuMemCreate)(&first, piece, &prop, 0));
+	assert_ok(CU(cuMemMap)(range, piece, 0, first, 0));
+	assert_ok(CU(cuMemSetAccess)(range, piece, &access, 1));
+	assert_ok(CU(cuMemsetD32_v2)(range, 1, 4));
+	assert_ok(CU(cuCtxSynchronize)());
+	assert_ok(launch(driver_function(module, "spin"), 1, 1, stream, params));
+	while (CU(cuStreamQuery)(stream) != CUDA_ERROR_NOT_READY)
+		;
+	/* None of this waits for the kernel, and other memory may come to the same place at once. */
+	assert_ok(CU(cuMemUnmap)(range, piece));
+	assert_ok(CU(cuMemRelease)(first));
+	assert_ok(CU(cuMemCreate)(&second, piece, &prop, 0));
+	assert_ok(CU(cuMemMap)(range, piece, 0, second, 0));
+	assert_ok(CU(cuMemSetAccess)(range, piece, &access, 1));
+	assert_int_equal(CU(cuStreamQuery)(stream), CUDA_ERROR_NOT_READY);
+	__atomic_store_n(flag, 1, __ATOMIC_RELEASE);
+	assert_ok(CU(cuStreamSynchronize)(stream));
+	/* What was put off has not touched the new mapping. */
+	assert_ok(CU(cuMemcpyDtoH_v2)(&value, range, 4));
+	assert_int_equal(value, 0);
+	assert_ok(CU(cuMemsetD32_v2)(range, 1, 4));
+	assert_ok(CU(cuCtxSynchronize)());
+	assert_ok(CU(cuMemUnmap)(range, piece));
+	assert_ok(CU(cuMemRelease)(second));
+	assert_ok(CU(cuMemAddressFree)(range, 4 * piece));
+	assert_ok(CU(cuMemFreeHost)((void *)(uintptr_t)flag));
+	assert_ok(CU(cuStreamDestroy_v2)(stream));
+	assert_ok(CU(cuModuleUnload)(module));
+}
+
+static void test_kernels_print_and_allocate(void **state)
+{
+	char path[] = "/tmp/test_soft_launch.out.XXXXXX";
+	uint32_t what = 42;
+	void *params[] = { &what };
+	CUmodule module;
+	char *text;
+	int out, fd;
+
+	driver_start(0);
+	module = driver_module(kernels);
+	fflush(stdout);
+	out = dup(1);
+	fd = mkstemp(path);
+	assert_true(out >= 0 && fd >= 0);
+	dup2(fd, 1);
+	assert_ok(launch(driver_function(module, "talk"), 1, 2, NULL, params));
+	assert_ok(CU(cuCtxSynchronize)());
+	dup2(out, 1);
+	close(out);
+	close(fd);
+	text = driver_file(path, NULL);
+	assert_string_equal(text, "value 42\nvalue 42\n");
+	free(text);
+	unlink(path);
+	assert_ok(CU(cuModuleUnload)(module));
+}
+
 static void test_a_spinning_kernel_ends_with_its_context(void **state)
 {
 	CUcontext context;
@@ -482,10 +589,10 @@ static void test_libraries_serve_every_context(void **state)
 	assert_ok(CU(cuInit)(0));
 	assert_ok(CU(cuLibraryLoadData)(&library, kernels, NULL, NULL, 0, NULL, NULL, 0));
 	assert_ok(CU(cuLibraryGetKernelCount)(&count, library));
-	assert_int_equal(count, 4);
+	assert_int_equal(count, 5);
 	assert_ok(CU(cuLibraryEnumerateKernels)(kernels_found, 8, library));
 	assert_ok(CU(cuLibraryGetKernel)(&kernel, library, "count"));
-	assert_ptr_equal(kernel, kernels_found[3]);
+	assert_ptr_equal(kernel, kernels_found[4]);
 	assert_ok(CU(cuKernelGetLibrary)(&owner, kernel));
 	assert_ptr_equal(owner, library);
 	assert_ok(CU(cuKernelSetAttribute)(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 100000, kernel, 1));
@@ -512,6 +619,48 @@ static void test_libraries_serve_every_context(void **state)
 	assert_ok(CU(cuCtxDestroy_v2)(first));
 	assert_ok(CU(cuLibraryUnload)(library));
 	assert_ok(CU(cuCtxDestroy_v2)(second));
+}
+
+static void test_linking(void **state)
+{
+	static const char caller[] = ".version 8.0\n.target sm_75\n.address_size 64\n"
+				     ".extern .func (.param .b32 r) twice(.param .b32 x);\n"
+				     ".visible .entry main_kernel(.param .u64 where)\n{\n"
+				     "	.reg .b64 %rd<2>;\n	.reg .b32 %r<2>;\n	ld.param.u64 %rd1, [where];\n"
+				     "	{ .param .b32 x; .param .b32 r;\n	st.param.b32 [x], 21;\n"
+				     "	call.uni (r), twice, (x);\n	ld.param.b32 %r1, [r]; }\n"
+				     "	st.global.u32 [%rd1], %r1;\n	ret;\n}\n";
+	static const char callee[] = ".version 8.0\n.target sm_75\n.address_size 64\n"
+				     ".visible .func (.param .b32 r) twice(.param .b32 x)\n{\n"
+				     "	.reg .b32 %r<2>;\n	ld.param.b32 %r1, [x];\n	add.u32 %r1, %r1, %r1;\n"
+				     "	st.param.b32 [r], %r1;\n	ret;\n}\n";
+	char error[512] = "";
+	CUjit_option options[] = { CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES };
+	void *values[] = { error, (void *)sizeof(error) };
+	CUdeviceptr memory;
+	void *link, *image, *params[] = { &memory };
+	CUmodule module;
+	uint32_t value;
+	size_t size;
+
+	driver_start(0);
+	assert_ok(CU(cuLinkCreate_v2)(2, options, values, &link));
+	assert_ok(CU(cuLinkAddData_v2)(link, 1, (void *)(uintptr_t)caller, sizeof(caller), "caller", 0, NULL, NULL));
+	assert_int_equal(CU(cuLinkComplete)(link, &image, &size), CUDA_ERROR_INVALID_PTX);
+	assert_non_null(strstr(error, "twice"));
+	assert_ok(CU(cuLinkAddData_v2)(link, 1, (void *)(uintptr_t)callee, sizeof(callee) - 1, "callee", 0, NULL, NULL));
+	assert_int_equal(CU(cuLinkAddData_v2)(link, 0, (void *)(uintptr_t)callee, 8, "cubin", 0, NULL, NULL),
+			 CUDA_ERROR_NO_BINARY_FOR_GPU);
+	assert_ok(CU(cuLinkComplete)(link, &image, &size));
+	assert_ok(CU(cuModuleLoadData)(&module, image));
+	assert_ok(CU(cuLinkDestroy)(link));
+	assert_int_equal(CU(cuLinkDestroy)(link), CUDA_ERROR_INVALID_HANDLE);
+	assert_ok(CU(cuMemAlloc_v2)(&memory, 4));
+	assert_ok(launch(driver_function(module, "main_kernel"), 1, 1, NULL, params));
+	assert_ok(CU(cuMemcpyDtoH_v2)(&value, memory, 4));
+	assert_int_equal(value, 42);
+	assert_ok(CU(cuMemFree_v2)(memory));
+	assert_ok(CU(cuModuleUnload)(module));
 }
 
 static void test_occupancy(void **state)
@@ -549,10 +698,13 @@ int main(void)
 		cmocka_unit_test(test_limits_of_a_launch),
 		cmocka_unit_test(test_launch_attributes),
 		cmocka_unit_test(test_launches_are_asynchronous_and_concurrent),
+		cmocka_unit_test(test_memory_leaves_beside_a_running_kernel),
+		cmocka_unit_test(test_kernels_print_and_allocate),
 		cmocka_unit_test(test_a_spinning_kernel_ends_with_its_context),
 		cmocka_unit_test(test_faults_stick_and_are_explained),
 		cmocka_unit_test(test_peer_memory_is_closed_until_opened),
 		cmocka_unit_test(test_libraries_serve_every_context),
+		cmocka_unit_test(test_linking),
 		cmocka_unit_test(test_occupancy),
 	};
 	int fd = mkstemp(log_path), failed;
