@@ -44,6 +44,18 @@ static bool option_travels(CUjit_option option)
 	}
 }
 
+/* Logs are cut here, as the driver would cut them: the node is asked for all of the text. */
+static uint64_t option_value(CUjit_option option, const void *value)
+{
+	switch ((int)option) {
+	case CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES:
+	case CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES:
+		return value ? VERDICT_LOG - 1 : 0;
+	default:
+		return (uint64_t)(uintptr_t)value;
+	}
+}
+
 CUresult jit_read(struct call *call, uint32_t count, const CUjit_option *options, void **values, struct jit *jit_out)
 {
 	struct jit *jit = jit_out;
@@ -87,8 +99,7 @@ CUresult jit_read(struct call *call, uint32_t count, const CUjit_option *options
 			continue;
 		put_u32(&w, (uint32_t)options[i]);
 		put_u32(&w, 0);
-		/* Only the low half means anything, except where the option is a size. */
-		put_u64(&w, (uint64_t)(uintptr_t)values[i]);
+		put_u64(&w, option_value(options[i], values[i]));
 	}
 	jit->wire_size = (uint32_t)w.at;
 	return CUDA_SUCCESS;

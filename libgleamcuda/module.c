@@ -98,11 +98,13 @@ CUresult do_cuModuleGetFunction(struct call *call, CUfunction *hfunc, CUmodule h
 	struct program *module;
 	CUresult result;
 
+	/* The module is looked at first, and no current context is needed: measured. */
+	result = module_of(hmod, &module);
+	if (result)
+		return result;
 	if (!hfunc || !name || !*name)
 		return CUDA_ERROR_INVALID_VALUE;
-	result = module_of(hmod, &module);
-	if (!result)
-		result = program_find(call, module, name, &info);
+	result = program_find(call, module, name, &info);
 	if (!result) {
 		call->context = module->context;
 		result = program_function(call, module, info, &function);
