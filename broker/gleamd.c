@@ -21,6 +21,7 @@
 #include "broker/lib/key.h"
 #include "broker/lib/log.h"
 #include "broker/local/broker.h"
+#include "broker/local/tree.h"
 #include "broker/node/node.h"
 #include "broker/node/probe.h"
 
@@ -36,6 +37,7 @@ struct daemon {
 	struct tls_keys *keys;
 	struct node *node;     /* NULL without the role */
 	struct broker *broker;
+	struct tree *tree; /* NULL without */
 	int signal_fd;
 	struct signalfd_siginfo signal;
 	bool stopping;
@@ -186,7 +188,8 @@ static void daemon_stop_look(void *arg)
 {
 	struct daemon *daemon = arg;
 	uint64_t now = loop_now_ns(daemon->loop);
-	bool done = broker_is_stopped(daemon->broker) && (!daemon->node || node_is_stopped(daemon->node));
+	bool done = broker_is_stopped(daemon->broker) && (!daemon->node || node_is_stopped(daemon->node)) &&
+		    tree_is_stopped(daemon->tree);
 
 	if (done || now > daemon->stop_ns) {
 		if (!done)
@@ -207,6 +210,7 @@ static void daemon_stop(struct daemon *daemon)
 	daemon->stop_ns = loop_now_ns(daemon->loop) + STOP_NS;
 	if (daemon->node)
 		node_stop(daemon->node);
+	tree_stop(daemon->tree);
 	broker_stop(daemon->broker);
 	loop_timer_set(daemon->loop, &daemon->stop_timer, loop_now_ns(daemon->loop));
 }
@@ -303,9 +307,12 @@ static int daemon_run(struct daemon *daemon, char *why, size_t why_size)
 	daemon->stop_timer.arg = daemon;
 	signal_arm(daemon);
 	loop_hook_set(daemon->loop, &hook);
+	tree_start(daemon->loop, daemon->broker, daemon->conf.mount, &daemon->tree);
 	log_info("gleamd " GLEAM_VERSION " is ready");
 	loop_run(daemon->loop);
-	if (broker_is_stopped(daemon->broker) && (!daemon->node || node_is_stopped(daemon->node))) {
+	if (broker_is_stopped(daemon->broker) && (!daemon->node || node_is_stopped(daemon->node)) &&
+	    tree_is_stopped(daemon->tree)) {
+		tree_free(daemon->tree);
 		broker_free(daemon->broker);
 		if (daemon->node)
 			node_free(daemon->node);

@@ -4,13 +4,17 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
+#include "broker/lib/clock.h"
 #include "broker/lib/codec.h"
 #include "broker/lib/log.h"
 #include "broker/lib/slot.h"
@@ -18,6 +22,7 @@
 #define LANE_RING_ENTRIES 64u	       /* one connection: a receive, a send, an eventfd */
 #define LANE_PART_MAX	  (512u << 10) /* bytes of one downward message: leaves room for its frame, and turns stay short */
 #define LANE_SINK_SIZE	  (64u << 10)
+#define LANE_MEASURE_NS	  (20 * NS_PER_MS) /* the kernel is asked so often while bytes go out */
 
 static_assert(LANE_PART_MAX + FRAME_SIZE_MAX + 64 < LINK_MSG_MAX, "a part and its frame are one message");
 
@@ -48,6 +53,7 @@ struct lane {
 	uint8_t *sink;
 	bool stopping;
 	bool closed;
+	uint64_t measured_ns;
 
 	struct loop_post pump_post;
 	struct loop_post stop_post;
@@ -62,6 +68,7 @@ struct lane {
 	uint64_t queued;
 	uint64_t sent;
 	uint64_t received;
+	uint64_t bandwidth;
 
 	pthread_mutex_t lock;
 	/* guarded by lock */
@@ -290,6 +297,26 @@ static void item_send_down(struct lane *lane, const struct mirror *mirror, struc
 	item->done += size;
 }
 
+/*
+ * A rate that was limited by how little we had to send says only that the link can do that much: it counts where it is more than
+ * what is known.
+ */
+static void lane_measure(struct lane *lane)
+{
+	uint64_t now = loop_now_ns(lane->loop);
+	struct tcp_info info = { 0 };
+	socklen_t size = sizeof(info);
+
+	if (lane->closed || now - lane->measured_ns < LANE_MEASURE_NS)
+		return;
+	lane->measured_ns = now;
+	if (getsockopt(conn_fd(lane->conn), IPPROTO_TCP, TCP_INFO, &info, &size) < 0 ||
+	    size < offsetof(struct tcp_info, tcpi_delivery_rate) + sizeof(info.tcpi_delivery_rate))
+		return;
+	if (!info.tcpi_delivery_rate_app_limited || (lane->bandwidth && info.tcpi_delivery_rate > lane->bandwidth))
+		__atomic_store_n(&lane->bandwidth, info.tcpi_delivery_rate, __ATOMIC_RELAXED);
+}
+
 static void lane_pump(struct lane *lane)
 {
 	struct lane_queue *queue;
@@ -307,6 +334,7 @@ static void lane_pump(struct lane *lane)
 		ready_give(lane, queue, item, item->done == item->size);
 	}
 	__atomic_store_n(&lane->sent, conn_sent(lane->conn), __ATOMIC_RELAXED);
+	lane_measure(lane);
 }
 
 static void lane_pump_run(struct loop_post *post)
@@ -364,6 +392,11 @@ void lane_bytes(const struct lane *lane, uint64_t *sent_out, uint64_t *received_
 {
 	*sent_out = __atomic_load_n(&lane->sent, __ATOMIC_RELAXED);
 	*received_out = __atomic_load_n(&lane->received, __ATOMIC_RELAXED);
+}
+
+uint64_t lane_bandwidth(const struct lane *lane)
+{
+	return __atomic_load_n(&lane->bandwidth, __ATOMIC_RELAXED);
 }
 
 /* ---- life ---- */

@@ -696,10 +696,13 @@ void link_stats(const struct link *link, struct link_stats *stats_out)
 		stats.tls = conn_is_tls(link->command);
 	}
 	for (unsigned i = 0; i < LINK_LANES_MAX; i++) {
-		uint64_t sent, received;
+		uint64_t sent, received, bandwidth;
 
 		if (!link->lanes[i].lane)
 			continue;
+		bandwidth = lane_bandwidth(link->lanes[i].lane);
+		if (bandwidth > stats.bandwidth)
+			stats.bandwidth = bandwidth;
 		lane_bytes(link->lanes[i].lane, &sent, &received);
 		stats.sent += sent;
 		stats.received += received;

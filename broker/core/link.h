@@ -47,6 +47,7 @@ struct link_stats {
 	uint32_t retransmits;
 	uint64_t sent;
 	uint64_t received;
+	uint64_t bandwidth;   /* bytes a second towards the node, as the fastest bulk lane has seen it; 0: not yet */
 	unsigned lanes;
 	bool tls;
 };

@@ -23,6 +23,18 @@
 
 #define CONTROL_PART 32768u /* of an answer in one packet; the socket's buffer takes a few */
 
+/* As nvidia-smi writes it. */
+static void put_uuid(struct json *json, const uint8_t uuid[16])
+{
+	char text[48] = "GPU-";
+	size_t at = 4;
+
+	for (unsigned i = 0; i < 16; i++)
+		at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
+				       uuid[i]);
+	json_str(json, "uuid", text);
+}
+
 static void put_gpus(struct json *json, const struct report *report)
 {
 	json_open(json, "gpus", '[');
@@ -31,6 +43,7 @@ static void put_gpus(struct json *json, const struct report *report)
 
 		json_open(json, NULL, '{');
 		json_str(json, "name", gpu->name);
+		put_uuid(json, gpu->uuid);
 		json_u64(json, "memory", gpu->memory);
 		if (gpu->memory_free == REPORT_UNKNOWN)
 			json_null(json, "memory_free");
@@ -61,6 +74,10 @@ static void put_server(struct json *json, const struct state_server *server)
 		json_fixed(json, "rtt_us", (double)server->link.rtt_ns / 1000, 1);
 		json_fixed(json, "rtt_min_us", (double)server->link.rtt_min_ns / 1000, 1);
 		json_u64(json, "tcp_rtt_us", server->link.tcp_rtt_us);
+		if (server->link.bandwidth)
+			json_u64(json, "bandwidth", server->link.bandwidth);
+		else
+			json_null(json, "bandwidth");
 		json_u64(json, "retransmits", server->link.retransmits);
 		json_u64(json, "sent", server->link.sent);
 		json_u64(json, "received", server->link.received);

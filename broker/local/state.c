@@ -10,7 +10,7 @@
 #include "broker/lib/clock.h"
 #include "broker/lib/hash.h"
 #include "broker/local/broker.h"
-#include "broker/local/client.h"
+#include "broker/local/client_private.h"
 #include "broker/local/server.h"
 #include "broker/node/node.h"
 
@@ -106,6 +106,52 @@ void state_free(struct state *state)
 	free(state->servers);
 	free(state->clients);
 	free(state);
+}
+
+bool state_server(const struct broker *broker, unsigned index, struct state_server *server_out)
+{
+	if (index >= broker_server_count(broker))
+		return false;
+	memset(server_out, 0, sizeof(*server_out));
+	server_take(broker_server(broker, index), server_out);
+	return true;
+}
+
+bool state_client(const struct broker *broker, uint32_t session, struct state_client *client_out)
+{
+	struct client_view view;
+
+	for (unsigned i = 0; i < broker_client_count(broker); i++) {
+		const struct client *client = broker_client(broker, i);
+
+		if (client_session(client) != session)
+			continue;
+		if (!client_view(client, &view))
+			return false;
+		memset(client_out, 0, sizeof(*client_out));
+		client_take(client, &view, client_out);
+		return true;
+	}
+	return false;
+}
+
+unsigned state_who(const struct broker *broker, struct state_who *who_out, unsigned max)
+{
+	unsigned count = 0;
+
+	for (unsigned i = 0; i < broker_client_count(broker) && count < max; i++) {
+		const struct client *client = broker_client(broker, i);
+
+		if (client->state != CLIENT_OPENING && client->state != CLIENT_LIVE && client->state != CLIENT_DEAD)
+			continue;
+		who_out[count++] = (struct state_who){
+			.pid = client->pid,
+			.uid = client->uid,
+			.session = client_session(client),
+			.age_s = (double)(loop_now_ns(client->loop) - client->born_ns) / (double)NS_PER_S,
+		};
+	}
+	return count;
 }
 
 int state_counts(const struct broker *broker, uint32_t session, struct api_count *counts_out)

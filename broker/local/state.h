@@ -70,6 +70,19 @@ struct state {
 struct state *state_take(const struct broker *broker);
 void state_free(struct state *state);
 
+/* One server (clients aside), one client: cheaper than all of them. False: there is no such one (any more). */
+bool state_server(const struct broker *broker, unsigned index, struct state_server *server_out);
+bool state_client(const struct broker *broker, uint32_t session, struct state_client *client_out);
+
+/* Who has a session, without its counters: up to @max of them, in no order. */
+struct state_who {
+	pid_t pid; /* 0: of a pid namespace that isn't seen from here */
+	uid_t uid;
+	uint32_t session;
+	double age_s;
+};
+unsigned state_who(const struct broker *broker, struct state_who *who_out, unsigned max);
+
 /* Counters by function (index in gen/api.h) of a client; -ESRCH. @counts_out has SESSION_API_MAX entries. */
 int state_counts(const struct broker *broker, uint32_t session, struct api_count *counts_out);
 

@@ -5,6 +5,11 @@ BROKER_CORE := $(addprefix broker/core/,loop.c tls.c conn.c hello.c lane.c link.
 BROKER_NODE := $(addprefix broker/node/,proc.c pool.c seat.c gate.c setting.c probe.c probe_main.c node.c)
 BROKER_LOCAL := $(addprefix broker/local/,dial.c server.c route.c client.c flow.c broker.c state.c control.c)
 BROKER_LIBS := -luring -lssl -lcrypto -linih -ldl
+ifeq ($(CONFIG_GLEAM_FUSE),y)
+BROKER_LOCAL += $(addprefix broker/local/,tree.c tree_node.c tree_file.c tree_mount.c)
+BROKER_LIBS += $(shell $(PKG_CONFIG) --libs fuse3)
+CPPFLAGS += $(shell $(PKG_CONFIG) --cflags fuse3)
+endif
 BROKER_ALL := $(BROKER_LIB) $(BROKER_CORE) $(BROKER_NODE) $(BROKER_LOCAL)
 
 $(eval $(call program,bin/gleamd,broker/gleamd.c $(BROKER_ALL) $(O)/gen/api.c,$(BROKER_LIBS)))

@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The /gleam tree as a FUSE file system on the loop. Control thread; see tree.h. */
+#define FUSE_USE_VERSION 314
+#include "broker/local/tree.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <fuse_lowlevel.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "broker/lib/log.h"
+#include "broker/local/tree_mount.h"
+#include "broker/local/tree_node.h"
+
+#define TREE_BURST     64     /* requests in one turn; then commands have theirs */
+#define TREE_OPEN_MAX  4096   /* of all readers together; a call table takes some 50 KiB */
+#define TREE_FIXED_S   60.0   /* the kernel may believe for so long what doesn't change */
+#define TREE_DIRENT_MAX 512   /* bytes of one name in a listing, FUSE's header included */
+#define SAID_SIZE      256
+
+/* Somebody has it open: what was there at that moment. */
+struct open_file {
+	struct open_file *next;
+	struct open_file **before;
+	char *text;
+	size_t size;
+	/* of a folder */
+	struct tree_entry *entries;
+	unsigned count;
+};
+
+struct tree {
+	struct loop *loop;
+	struct tree_view view;
+	struct tree_place place;
+	struct fuse_session *session;
+	struct fuse_buf buf; /* libfuse's, kept for the next request */
+	struct open_file *open;
+	unsigned open_count;
+	uint64_t tag;
+	bool polling;
+	bool stopping;
+	bool gone; /* unmounted, by us or somebody else */
+};
+
+/* libfuse prints where it failed: while mounting it is the reason, later it is noise. One tree a process. */
+static char said[SAID_SIZE];
+
+static void said_put(enum fuse_log_level level, const char *format, va_list args)
+{
+	char *text = said;
+
+	vsnprintf(said, sizeof(said), format, args);
+	said[strcspn(said, "\n")] = 0;
+	if (strncmp(text, "fuse: ", 6) == 0)
+		memmove(said, said + 6, strlen(said) - 5);
+	log_debug("fuse: %s", said);
+}
+
+static void tree_arm(struct tree *tree);
+
+/* ---- open files ---- */
+
+static struct open_file *open_new(struct tree *tree)
+{
+	struct open_file *file = tree->open_count < TREE_OPEN_MAX ? calloc(1, sizeof(*file)) : NULL;
+
+	if (!file)
+		return NULL;
+	file->next = tree->open;
+	file->before = &tree->open;
+	if (file->next)
+		file->next->before = &file->next;
+	tree->open = file;
+	tree->open_count++;
+	return file;
+}
+
+static void open_free(struct tree *tree, struct open_file *file)
+{
+	*file->before = file->next;
+	if (file->next)
+		file->next->before = file->before;
+	tree->open_count--;
+	free(file->text);
+	free(file->entries);
+	free(file);
+}
+
+/* The kernel gives back what we gave it; no process can make one up. */
+static struct open_file *open_of(const struct fuse_file_info *fi)
+{
+	return (struct open_file *)(uintptr_t)fi->fh;
+}
+
+/* ---- requests ---- */
+
+static struct tree *tree_of(fuse_req_t req)
+{
+	return fuse_req_userdata(req);
+}
+
+static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	const struct tree_view *view = &tree_of(req)->view;
+	struct fuse_entry_param entry = { 0 };
+	struct tree_node folder, node;
+	int err = tree_of_id(parent, &folder) ? 0 : -ESTALE;
+
+	if (!err)
+		err = tree_find(view, &folder, name, &node);
+	if (!err)
+		err = tree_attr(view, &node, &entry.attr);
+	if (err) {
+		fuse_reply_err(req, -err);
+		return;
+	}
+	entry.ino = tree_id(&node);
+	entry.attr_timeout = entry.entry_timeout = tree_is_fixed(&node) ? TREE_FIXED_S : 0;
+	fuse_reply_entry(req, &entry);
+}
+
+static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct tree_node node;
+	struct stat attr;
+	int err = tree_of_id(ino, &node) ? tree_attr(&tree_of(req)->view, &node, &attr) : -ESTALE;
+
+	if (err)
+		fuse_reply_err(req, -err);
+	else
+		fuse_reply_attr(req, &attr, tree_is_fixed(&node) ? TREE_FIXED_S : 0);
+}
+
+static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct tree *tree = tree_of(req);
+	struct open_file *file;
+	struct tree_node node;
+	int err;
+
+	if ((fi->flags & O_ACCMODE) != O_RDONLY) {
+		fuse_reply_err(req, EACCES);
+		return;
+	}
+	file = open_new(tree);
+	if (!file) {
+		fuse_reply_err(req, ENFILE);
+		return;
+	}
+	err = tree_of_id(ino, &node) ? tree_text(&tree->view, &node, &file->text, &file->size) : -ESTALE;
+	if (err)
+		goto free_file;
+	/* Past the page cache: sizes are not known before, and another open is to see another moment. */
+	fi->direct_io = 1;
+	fi->fh = (uintptr_t)file;
+	/* The opener is gone: no release will come. */
+	err = fuse_reply_open(req, fi);
+	if (err)
+		open_free(tree, file);
+	return;
+
+free_file:
+	open_free(tree, file);
+	fuse_reply_err(req, -err);
+}
+
+static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
+{
+	const struct open_file *file = open_of(fi);
+	size_t at = offset < 0 || (uint64_t)offset > file->size ? file->size : (size_t)offset;
+
+	fuse_reply_buf(req, file->text + at, size < file->size - at ? size : file->size - at);
+}
+
+static void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	open_free(tree_of(req), open_of(fi));
+	fuse_reply_err(req, 0);
+}
+
+static void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	struct tree *tree = tree_of(req);
+	struct open_file *file = open_new(tree);
+	struct tree_node node;
+	int err;
+
+	if (!file) {
+		fuse_reply_err(req, ENFILE);
+		return;
+	}
+	err = tree_of_id(ino, &node) ? tree_list(&tree->view, &node, &file->entries, &file->count) : -ESTALE;
+	if (err) {
+		open_free(tree, file);
+		fuse_reply_err(req, -err);
+		return;
+	}
+	fi->fh = (uintptr_t)file;
+	if (fuse_reply_open(req, fi))
+		open_free(tree, file);
+}
+
+/* Offsets count names: 0 and 1 are "." and "..". */
+static void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
+{
+	const struct open_file *file = open_of(fi);
+	char *bytes = malloc(size);
+	size_t at = 0;
+
+	if (!bytes) {
+		fuse_reply_err(req, ENOMEM);
+		return;
+	}
+	for (uint64_t i = offset < 0 ? 0 : (uint64_t)offset; i < (uint64_t)file->count + 2; i++) {
+		const struct tree_entry *entry = i < 2 ? NULL : &file->entries[i - 2];
+		struct stat attr = { .st_ino = entry ? entry->id : ino,
+				     .st_mode = entry && !entry->folder ? S_IFREG : S_IFDIR };
+		const char *name = entry ? entry->name : i == 0 ? "." : "..";
+		size_t need = fuse_add_direntry(req, bytes + at, size - at, name, &attr, (off_t)i + 1);
+
+		if (need > size - at)
+			break;
+		at += need;
+	}
+	fuse_reply_buf(req, bytes, at);
+	free(bytes);
+}
+
+/* No blocks: df leaves it out unless it is asked for it, like /proc. */
+static void op_statfs(fuse_req_t req, fuse_ino_t ino)
+{
+	struct statvfs fs = { .f_bsize = 4096, .f_frsize = 4096, .f_namemax = TREE_NAME_SIZE - 1 };
+
+	fuse_reply_statfs(req, &fs);
+}
+
+static const struct fuse_lowlevel_ops tree_ops = {
+	.lookup = op_lookup,
+	.getattr = op_getattr,
+	.open = op_open,
+	.read = op_read,
+	.release = op_release,
+	.opendir = op_opendir,
+	.readdir = op_readdir,
+	.releasedir = op_release,
+	.statfs = op_statfs,
+};
+
+/* ---- the loop ---- */
+
+static void tree_end(struct tree *tree)
+{
+	if (tree->gone)
+		return;
+	tree->gone = true;
+	/* Closes the descriptor first, so whoever still asks gets an error and unmounting can't wait for us. */
+	fuse_session_unmount(tree->session);
+	fuse_session_destroy(tree->session);
+	tree->session = NULL;
+	while (tree->open)
+		open_free(tree, tree->open);
+	free(tree->buf.mem);
+	tree->buf.mem = NULL;
+	tree_place_give(&tree->place);
+}
+
+static void tree_poll_done(void *arg, int res, uint32_t flags)
+{
+	struct tree *tree = arg;
+
+	tree->polling = false;
+	for (int i = 0; i < TREE_BURST && !tree->stopping && !fuse_session_exited(tree->session); i++) {
+		int got = fuse_session_receive_buf(tree->session, &tree->buf);
+
+		if (got == -EINTR)
+			continue;
+		if (got <= 0) {
+			if (got != -EAGAIN && got != 0) {
+				log_error("tree: can't read requests: %s", strerror(-got));
+				fuse_session_exit(tree->session);
+			}
+			break;
+		}
+		fuse_session_process_buf(tree->session, &tree->buf);
+	}
+	if (tree->stopping) {
+		tree_end(tree);
+	} else if (fuse_session_exited(tree->session)) {
+		log_warn("%s has been unmounted: the tree comes back when gleamd is started again", tree->place.path);
+		tree_end(tree);
+	} else {
+		tree_arm(tree);
+	}
+}
+
+static void tree_arm(struct tree *tree)
+{
+	struct io_uring_sqe *sqe = loop_sqe(tree->loop);
+
+	io_uring_prep_poll_add(sqe, fuse_session_fd(tree->session), POLLIN);
+	tree->tag = loop_tag(tree->loop, sqe, tree_poll_done, tree);
+	tree->polling = true;
+}
+
+/* ---- life ---- */
+
+/* What to change, by what libfuse or the kernel has said. */
+static const char *mount_advice(void)
+{
+	if (access("/dev/fuse", F_OK) < 0)
+		return "there is no /dev/fuse: modprobe fuse, or give the container that device";
+	if (geteuid() != 0 && access("/dev/fuse", R_OK | W_OK) < 0)
+		return "/dev/fuse may not be opened: install the package fuse3";
+	if (geteuid() != 0)
+		return "an ordinary user needs fusermount3 (package fuse3) and a folder of its own";
+	return "mounting needs CAP_SYS_ADMIN, or fusermount3 (package fuse3)";
+}
+
+static int session_mount(struct tree *tree, char *why, size_t why_size)
+{
+	char options[] = "fsname=gleam,subtype=gleam,default_permissions,ro,nosuid,nodev,noexec,allow_other";
+	char *argv[] = { "gleamd", "-o", options, NULL };
+	struct fuse_args args = FUSE_ARGS_INIT(3, argv);
+	int fd;
+
+	/* Other users may look where root has mounted; for a user's own tree the system would have to allow it. */
+	if (geteuid() != 0)
+		*strrchr(options, ',') = 0;
+	said[0] = 0;
+	fuse_set_log_func(said_put);
+	tree->session = fuse_session_new(&args, &tree_ops, sizeof(tree_ops), tree);
+	fuse_opt_free_args(&args);
+	if (!tree->session) {
+		snprintf(why, why_size, "libfuse refuses: %s", *said ? said : "no memory");
+		return -EINVAL;
+	}
+	if (fuse_session_mount(tree->session, tree->place.path)) {
+		snprintf(why, why_size, "%s%s%s", said, *said ? "; " : "", mount_advice());
+		fuse_session_destroy(tree->session);
+		return -EPERM;
+	}
+	fd = fuse_session_fd(tree->session);
+	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+	return 0;
+}
+
+void tree_start(struct loop *loop, struct broker *broker, const char *path, struct tree **tree_out)
+{
+	struct tree *tree;
+	char why[700];
+
+	*tree_out = NULL;
+	if (!*path)
+		return;
+	if (geteuid() != 0 && strcmp(path, TREE_PATH_DEFAULT) == 0) {
+		log_info("no tree: only root can mount %s; --mount DIR shows it in a folder of your own", path);
+		return;
+	}
+	tree = calloc(1, sizeof(*tree));
+	if (!tree)
+		return;
+	tree->loop = loop;
+	tree->view.broker = broker;
+	clock_gettime(CLOCK_REALTIME, &tree->view.born);
+	if (tree_place_take(&tree->place, path, why, sizeof(why)))
+		goto free_tree;
+	if (session_mount(tree, why, sizeof(why)))
+		goto give_place;
+	log_info("the tree is mounted on %s", tree->place.path);
+	tree_arm(tree);
+	*tree_out = tree;
+	return;
+
+give_place:
+	tree_place_give(&tree->place);
+free_tree:
+	log_warn("the tree is not mounted on %s: %s", path, why);
+	free(tree);
+}
+
+void tree_stop(struct tree *tree)
+{
+	if (!tree || tree->stopping)
+		return;
+	tree->stopping = true;
+	/* The ring holds the descriptor open while a poll waits on it; and only when it closes do readers get their errors. */
+	if (tree->polling)
+		loop_cancel(tree->loop, tree->tag);
+	else
+		tree_end(tree);
+}
+
+bool tree_is_stopped(const struct tree *tree)
+{
+	return !tree || (tree->stopping && tree->gone && !tree->polling);
+}
+
+void tree_free(struct tree *tree)
+{
+	free(tree);
+}

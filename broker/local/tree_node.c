@@ -1,0 +1,416 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is in the /gleam tree. Control thread; see tree_node.h. */
+#include "broker/local/tree_node.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "broker/local/broker.h"
+#include "broker/local/state.h"
+#include "broker/local/tree_file.h"
+
+/*
+ * A node's number: kind in bits 56 to 63, file 48 to 55, GPU 32 to 47, object below. FUSE has 1 for the root, which is
+ * therefore object 1 of kind 0; nothing else of kind 0 exists.
+ */
+uint64_t tree_id(const struct tree_node *node)
+{
+	if (node->kind == TREE_ROOT)
+		return 1;
+	return (uint64_t)node->kind << 56 | (uint64_t)node->file << 48 | (uint64_t)node->gpu << 32 | node->object;
+}
+
+bool tree_of_id(uint64_t id, struct tree_node *node_out)
+{
+	struct tree_node node = { .kind = (enum tree_kind)(id >> 56), .file = (uint8_t)(id >> 48), .gpu = (uint16_t)(id >> 32),
+				  .object = (uint32_t)id };
+
+	if (id == 1) {
+		*node_out = (struct tree_node){ .kind = TREE_ROOT };
+		return true;
+	}
+	if (node.kind == TREE_ROOT || node.kind >= TREE_KINDS ||
+	    (node.kind == TREE_SERVER_FILE && node.file >= TREE_SERVER_FILES) ||
+	    (node.kind == TREE_GPU_FILE && node.file >= TREE_GPU_FILES) ||
+	    (node.kind == TREE_CLIENT_FILE && node.file >= TREE_CLIENT_FILES))
+		return false;
+	*node_out = node;
+	return true;
+}
+
+static bool kind_is_folder(enum tree_kind kind)
+{
+	switch (kind) {
+	case TREE_VERSION:
+	case TREE_SERVER_FILE:
+	case TREE_GPU_FILE:
+	case TREE_CLIENT_FILE:
+		return false;
+	default:
+		return true;
+	}
+}
+
+bool tree_is_fixed(const struct tree_node *node)
+{
+	/* Files of a client and of a GPU are reached only through their folder, which is looked up each time. */
+	return node->kind != TREE_CLIENT && node->kind != TREE_GPU;
+}
+
+/* ---- who is there ---- */
+
+static bool who_of(const struct tree_view *view, uint32_t session, struct state_who *out)
+{
+	struct state_who all[BROKER_CLIENTS_MAX];
+	unsigned count = state_who(view->broker, all, BROKER_CLIENTS_MAX);
+
+	for (unsigned i = 0; i < count; i++) {
+		if (all[i].session == session) {
+			*out = all[i];
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Not numbers of sessions, which wrap: the youngest is the one that was born last. */
+static bool is_newest(const struct state_who *all, unsigned count, unsigned at)
+{
+	for (unsigned i = 0; i < count; i++)
+		if (i != at && all[i].pid == all[at].pid && all[i].pid &&
+		    (all[i].age_s < all[at].age_s || (!(all[at].age_s < all[i].age_s) && i < at)))
+			return false;
+	return true;
+}
+
+static void who_name(const struct state_who *who, char *name, size_t size)
+{
+	if (who->pid)
+		snprintf(name, size, "%d", (int)who->pid);
+	else
+		snprintf(name, size, "session-%u", who->session);
+}
+
+/* 0 if there is nobody of this name. */
+static uint32_t session_find(const struct tree_view *view, const char *name)
+{
+	struct state_who all[BROKER_CLIENTS_MAX];
+	unsigned count = state_who(view->broker, all, BROKER_CLIENTS_MAX);
+	char one[TREE_NAME_SIZE];
+
+	for (unsigned i = 0; i < count; i++) {
+		who_name(&all[i], one, sizeof(one));
+		if (strcmp(one, name) == 0 && is_newest(all, count, i))
+			return all[i].session;
+	}
+	return 0;
+}
+
+static unsigned gpu_count(const struct state_server *server)
+{
+	return server->reported ? server->report.gpu_count : 0;
+}
+
+/* Whether what the node is about is there. */
+static int node_check(const struct tree_view *view, const struct tree_node *node)
+{
+	struct state_server server;
+	struct state_who who;
+
+	switch (node->kind) {
+	case TREE_SERVER:
+	case TREE_SERVER_FILE:
+	case TREE_GPUS:
+		return state_server(view->broker, node->object, &server) ? 0 : -ESTALE;
+	case TREE_GPU:
+	case TREE_GPU_FILE:
+		return state_server(view->broker, node->object, &server) && node->gpu < gpu_count(&server) ? 0 : -ESTALE;
+	case TREE_CLIENT:
+	case TREE_CLIENT_FILE:
+		return who_of(view, node->object, &who) ? 0 : -ESTALE;
+	default:
+		return 0;
+	}
+}
+
+/* ---- listing: what finding looks through, too ---- */
+
+struct list {
+	struct tree_entry *entries;
+	unsigned count;
+	unsigned max;
+	bool fault;
+};
+
+static void list_add(struct list *list, const char *name, const struct tree_node *node)
+{
+	if (list->fault)
+		return;
+	if (list->count == list->max) {
+		unsigned max = list->max ? 2 * list->max : 16;
+		struct tree_entry *entries = realloc(list->entries, max * sizeof(*entries));
+
+		if (!entries) {
+			list->fault = true;
+			return;
+		}
+		list->entries = entries;
+		list->max = max;
+	}
+
+	struct tree_entry *entry = &list->entries[list->count++];
+
+	snprintf(entry->name, sizeof(entry->name), "%s", name);
+	entry->id = tree_id(node);
+	entry->folder = kind_is_folder(node->kind);
+}
+
+static void list_root(struct list *list)
+{
+	list_add(list, "clients", &(struct tree_node){ .kind = TREE_CLIENTS });
+	list_add(list, "servers", &(struct tree_node){ .kind = TREE_SERVERS });
+	list_add(list, "version", &(struct tree_node){ .kind = TREE_VERSION });
+}
+
+static void list_servers(struct list *list, const struct tree_view *view)
+{
+	struct state_server server;
+
+	for (uint32_t i = 0; state_server(view->broker, i, &server); i++)
+		list_add(list, server.name, &(struct tree_node){ .kind = TREE_SERVER, .object = i });
+}
+
+static void list_server(struct list *list, uint32_t object)
+{
+	for (uint8_t i = 0; i < TREE_SERVER_FILES; i++)
+		list_add(list, tree_server_files[i].name,
+			 &(struct tree_node){ .kind = TREE_SERVER_FILE, .file = i, .object = object });
+	list_add(list, "gpus", &(struct tree_node){ .kind = TREE_GPUS, .object = object });
+}
+
+static void list_gpus(struct list *list, const struct tree_view *view, uint32_t object)
+{
+	struct state_server server;
+	char name[16];
+
+	if (!state_server(view->broker, object, &server))
+		return;
+	for (unsigned i = 0; i < gpu_count(&server); i++) {
+		snprintf(name, sizeof(name), "%u", i);
+		list_add(list, name, &(struct tree_node){ .kind = TREE_GPU, .gpu = (uint16_t)i, .object = object });
+	}
+}
+
+static void list_gpu(struct list *list, const struct tree_node *node)
+{
+	for (uint8_t i = 0; i < TREE_GPU_FILES; i++)
+		list_add(list, tree_gpu_files[i].name,
+			 &(struct tree_node){ .kind = TREE_GPU_FILE, .file = i, .gpu = node->gpu, .object = node->object });
+}
+
+static void list_clients(struct list *list, const struct tree_view *view)
+{
+	struct state_who all[BROKER_CLIENTS_MAX];
+	unsigned count = state_who(view->broker, all, BROKER_CLIENTS_MAX);
+	char name[TREE_NAME_SIZE];
+
+	for (unsigned i = 0; i < count; i++) {
+		if (!is_newest(all, count, i))
+			continue;
+		who_name(&all[i], name, sizeof(name));
+		list_add(list, name, &(struct tree_node){ .kind = TREE_CLIENT, .object = all[i].session });
+	}
+}
+
+static void list_client(struct list *list, uint32_t object)
+{
+	for (uint8_t i = 0; i < TREE_CLIENT_FILES; i++)
+		list_add(list, tree_client_files[i].name,
+			 &(struct tree_node){ .kind = TREE_CLIENT_FILE, .file = i, .object = object });
+}
+
+int tree_list(const struct tree_view *view, const struct tree_node *node, struct tree_entry **entries_out,
+	      unsigned *count_out)
+{
+	struct list list = { 0 };
+	int err = node_check(view, node);
+
+	if (!err && !kind_is_folder(node->kind))
+		err = -ENOTDIR;
+	if (err)
+		return err;
+	switch (node->kind) {
+	case TREE_SERVERS:
+		list_servers(&list, view);
+		break;
+	case TREE_SERVER:
+		list_server(&list, node->object);
+		break;
+	case TREE_GPUS:
+		list_gpus(&list, view, node->object);
+		break;
+	case TREE_GPU:
+		list_gpu(&list, node);
+		break;
+	case TREE_CLIENTS:
+		list_clients(&list, view);
+		break;
+	case TREE_CLIENT:
+		list_client(&list, node->object);
+		break;
+	default:
+		list_root(&list);
+		break;
+	}
+	if (list.fault) {
+		free(list.entries);
+		return -ENOMEM;
+	}
+	*entries_out = list.entries;
+	*count_out = list.count;
+	return 0;
+}
+
+int tree_find(const struct tree_view *view, const struct tree_node *parent, const char *name, struct tree_node *node_out)
+{
+	struct tree_entry *entries = NULL;
+	unsigned count = 0;
+	int err;
+
+	/* Without listing everybody. */
+	if (parent->kind == TREE_CLIENTS) {
+		uint32_t session = session_find(view, name);
+
+		*node_out = (struct tree_node){ .kind = TREE_CLIENT, .object = session };
+		return session ? 0 : -ENOENT;
+	}
+	err = tree_list(view, parent, &entries, &count);
+	if (err)
+		return err;
+	err = -ENOENT;
+	for (unsigned i = 0; i < count && err; i++)
+		if (strcmp(entries[i].name, name) == 0 && tree_of_id(entries[i].id, node_out))
+			err = 0;
+	free(entries);
+	return err;
+}
+
+/* ---- owners and times ---- */
+
+/* Times don't follow the contents, which are made when a file is opened: they tell when the client came. */
+static struct timespec client_born(double age_s)
+{
+	struct timespec now;
+	double born;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	born = (double)now.tv_sec + (double)now.tv_nsec / 1e9 - age_s;
+	now.tv_sec = born < 0 ? 0 : (time_t)born;
+	now.tv_nsec = 0;
+	return now;
+}
+
+int tree_attr(const struct tree_view *view, const struct tree_node *node, struct stat *attr_out)
+{
+	bool folder = kind_is_folder(node->kind);
+	struct stat attr = {
+		.st_ino = tree_id(node),
+		.st_mode = folder ? S_IFDIR | 0555 : S_IFREG | 0444,
+		.st_nlink = 1, /* for a folder: not counted */
+		.st_uid = geteuid(),
+		.st_gid = getegid(),
+		.st_blksize = 4096,
+		.st_atim = view->born,
+		.st_mtim = view->born,
+		.st_ctim = view->born,
+	};
+	struct state_who who;
+	int err;
+
+	if (node->kind == TREE_CLIENT || node->kind == TREE_CLIENT_FILE) {
+		if (!who_of(view, node->object, &who))
+			return -ESTALE;
+		/* A user sees its own programs' doings, root everybody's: as gleamctl does. */
+		attr.st_mode = folder ? S_IFDIR | 0500 : S_IFREG | 0400;
+		attr.st_uid = who.uid;
+		attr.st_atim = attr.st_mtim = attr.st_ctim = client_born(who.age_s);
+	} else {
+		err = node_check(view, node);
+		if (err)
+			return err;
+	}
+	*attr_out = attr;
+	return 0;
+}
+
+/* ---- contents ---- */
+
+static int put_server(const struct tree_view *view, const struct tree_node *node, FILE *out)
+{
+	struct state_server server;
+
+	/* Whoever looks wants to know: the next look sees more. */
+	state_refresh(view->broker);
+	if (!state_server(view->broker, node->object, &server))
+		return -ESTALE;
+	if (node->kind == TREE_SERVER_FILE)
+		tree_server_files[node->file].put(out, &server);
+	else if (node->gpu < gpu_count(&server))
+		tree_gpu_files[node->file].put(out, &server.report.gpus[node->gpu]);
+	else
+		return -ESTALE;
+	return 0;
+}
+
+static int put_client(const struct tree_view *view, const struct tree_node *node, FILE *out)
+{
+	struct api_count *counts = NULL;
+	struct state_client client;
+
+	if (!state_client(view->broker, node->object, &client))
+		return -ESTALE;
+	if (strcmp(tree_client_files[node->file].name, "stats") == 0) {
+		counts = calloc(SESSION_API_MAX, sizeof(*counts));
+		if (!counts)
+			return -ENOMEM;
+		if (state_counts(view->broker, node->object, counts)) {
+			free(counts);
+			return -ESTALE;
+		}
+	}
+	tree_client_files[node->file].put(out, &client, counts);
+	free(counts);
+	return 0;
+}
+
+int tree_text(const struct tree_view *view, const struct tree_node *node, char **text_out, size_t *size_out)
+{
+	char *text = NULL;
+	size_t size = 0;
+	FILE *out;
+	int err = 0;
+
+	if (kind_is_folder(node->kind))
+		return -EISDIR;
+	out = open_memstream(&text, &size);
+	if (!out)
+		return -ENOMEM;
+	if (node->kind == TREE_VERSION)
+		fputs(GLEAM_VERSION "\n", out);
+	else if (node->kind == TREE_CLIENT_FILE)
+		err = put_client(view, node, out);
+	else
+		err = put_server(view, node, out);
+	if (fclose(out) && !err)
+		err = -ENOMEM;
+	if (err) {
+		free(text);
+		return err;
+	}
+	*text_out = text;
+	*size_out = size;
+	return 0;
+}
