@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "broker/softgpu/soft_array.h"
 #include "broker/softgpu/soft_map.h"
 
 /* The last byte of a box lies this far from its first; false where that does not fit in an address. */
@@ -74,9 +75,26 @@ CUresult soft_transfer_linear(struct soft_transfer *transfer, uint64_t to, bool 
 	return plane_check(&transfer->from, from_device, transfer, false);
 }
 
+/* One end that is an array: @x in bytes, as for the others. */
+static CUresult box_array(struct soft_plane *plane, CUarray handle, size_t x, size_t y, size_t z,
+			  const CUDA_MEMCPY3D *copy)
+{
+	SOFT_ARRAY_ARG(array, handle);
+	if (x > array->pitch || copy->WidthInBytes > array->pitch - x || y > array->rows ||
+	    copy->Height > array->rows - y || z > array->layers || copy->Depth > array->layers - z)
+		return CUDA_ERROR_INVALID_VALUE;
+	/* Only whole elements. */
+	if (x % array->element_size || copy->WidthInBytes % array->element_size)
+		return CUDA_ERROR_INVALID_VALUE;
+	plane->pitch = array->pitch;
+	plane->slice = array->pitch * array->rows;
+	plane->address = array->base + z * plane->slice + y * plane->pitch + x;
+	return CUDA_SUCCESS;
+}
+
 /* One end of a 3D copy as the API describes it. */
 static CUresult box_end(struct soft_plane *plane, bool *device_out, CUmemorytype type, const void *host,
-			CUdeviceptr device, size_t x, size_t y, size_t z, size_t pitch, size_t rows,
+			CUdeviceptr device, CUarray array, size_t x, size_t y, size_t z, size_t pitch, size_t rows,
 			const CUDA_MEMCPY3D *copy)
 {
 	uint64_t start, skip;
@@ -95,7 +113,8 @@ static CUresult box_end(struct soft_plane *plane, bool *device_out, CUmemorytype
 		*device_out = false;
 		break;
 	case CU_MEMORYTYPE_ARRAY:
-		return CUDA_ERROR_NOT_SUPPORTED;
+		*device_out = true;
+		return box_array(plane, array, x, y, z, copy);
 	default:
 		return CUDA_ERROR_INVALID_VALUE;
 	}
@@ -129,9 +148,9 @@ CUresult soft_transfer_box(struct soft_transfer *transfer, const CUDA_MEMCPY3D *
 	};
 	if (copy->srcLOD || copy->dstLOD)
 		return CUDA_ERROR_INVALID_VALUE;
-	TRY(box_end(&transfer->from, &from_device, copy->srcMemoryType, copy->srcHost, copy->srcDevice,
+	TRY(box_end(&transfer->from, &from_device, copy->srcMemoryType, copy->srcHost, copy->srcDevice, copy->srcArray,
 		    copy->srcXInBytes, copy->srcY, copy->srcZ, copy->srcPitch, copy->srcHeight, copy));
-	TRY(box_end(&transfer->to, &to_device, copy->dstMemoryType, copy->dstHost, copy->dstDevice, copy->dstXInBytes,
+	TRY(box_end(&transfer->to, &to_device, copy->dstMemoryType, copy->dstHost, copy->dstDevice, copy->dstArray, copy->dstXInBytes,
 		    copy->dstY, copy->dstZ, copy->dstPitch, copy->dstHeight, copy));
 	TRY(plane_check(&transfer->to, to_device, transfer, true));
 	return plane_check(&transfer->from, from_device, transfer, false);

@@ -346,6 +346,19 @@ typedef struct CUDA_MEMCPY3D_st {
 	size_t Depth;
 } CUDA_MEMCPY3D;
 
+typedef struct CUDA_ARRAY_DESCRIPTOR_st {
+	size_t Width, Height;
+	int Format;
+	unsigned int NumChannels;
+} CUDA_ARRAY_DESCRIPTOR;
+
+typedef struct CUDA_ARRAY3D_DESCRIPTOR_st {
+	size_t Width, Height, Depth;
+	int Format;
+	unsigned int NumChannels;
+	unsigned int Flags;
+} CUDA_ARRAY3D_DESCRIPTOR;
+
 typedef struct CUmemLocation_st {
 	int type;
 	int id;

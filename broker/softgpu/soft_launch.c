@@ -165,7 +165,7 @@ void soft_launch_free(struct soft_launch *launch)
 /* Whether kernels of @context may touch @range: another device's memory only after it was opened to them. */
 static bool range_open(const struct soft_context *context, const struct soft_range *range)
 {
-	if (range->blocked)
+	if (range->blocked || range->kind == SOFT_RANGE_ARRAY)
 		return false;
 	switch (range->kind) {
 	case SOFT_RANGE_DEVICE:

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "broker/softgpu/soft_array.h"
 #include "broker/softgpu/soft_copy.h"
 #include "broker/softgpu/soft_map.h"
 
@@ -238,6 +239,75 @@ SOFT_API(cuMemcpy3DPeer, const CUDA_MEMCPY3D *copy)
 SOFT_API(cuMemcpy3DPeerAsync, const CUDA_MEMCPY3D *copy, CUstream stream)
 {
 	return copy_box_peer(stream, copy, true);
+}
+
+/* ---- arrays as rows of bytes: what the one-dimensional forms see ---- */
+
+/* The address of @size bytes at @offset of an array's first row. */
+static CUresult array_row(CUarray handle, size_t offset, size_t size, uint64_t *address_out)
+{
+	SOFT_ARRAY_ARG(array, handle);
+	if (offset > array->pitch || size > array->pitch - offset)
+		return CUDA_ERROR_INVALID_VALUE;
+	*address_out = array->base + offset;
+	return CUDA_SUCCESS;
+}
+
+SOFT_API(cuMemcpyHtoA_v2, CUarray to, size_t offset, const void *from, size_t size)
+{
+	uint64_t address;
+
+	TRY(array_row(to, offset, size, &address));
+	return copy_linear(NULL, address, true, HOST(from), false, size, false);
+}
+
+SOFT_API(cuMemcpyHtoAAsync_v2, CUarray to, size_t offset, const void *from, size_t size, CUstream stream)
+{
+	uint64_t address;
+
+	TRY(array_row(to, offset, size, &address));
+	return copy_linear(stream, address, true, HOST(from), false, size, true);
+}
+
+SOFT_API(cuMemcpyAtoH_v2, void *to, CUarray from, size_t offset, size_t size)
+{
+	uint64_t address;
+
+	TRY(array_row(from, offset, size, &address));
+	return copy_linear(NULL, HOST(to), false, address, true, size, false);
+}
+
+SOFT_API(cuMemcpyAtoHAsync_v2, void *to, CUarray from, size_t offset, size_t size, CUstream stream)
+{
+	uint64_t address;
+
+	TRY(array_row(from, offset, size, &address));
+	return copy_linear(stream, HOST(to), false, address, true, size, true);
+}
+
+SOFT_API(cuMemcpyDtoA_v2, CUarray to, size_t offset, CUdeviceptr from, size_t size)
+{
+	uint64_t address;
+
+	TRY(array_row(to, offset, size, &address));
+	return copy_linear(NULL, address, true, from, true, size, false);
+}
+
+SOFT_API(cuMemcpyAtoD_v2, CUdeviceptr to, CUarray from, size_t offset, size_t size)
+{
+	uint64_t address;
+
+	TRY(array_row(from, offset, size, &address));
+	return copy_linear(NULL, to, true, address, true, size, false);
+}
+
+SOFT_API(cuMemcpyAtoA_v2, CUarray to, size_t to_offset, CUarray from, size_t from_offset, size_t size)
+{
+	uint64_t to_address, from_address;
+
+	TRY(array_row(to, to_offset, size, &to_address));
+	TRY(array_row(from, from_offset, size, &from_address));
+	return copy_linear(NULL, to_address, true, from_address, true, size, false);
 }
 
 /* Attributes only allow what is done in order here; each copy is one of its own, so that the first wrong one tells. */

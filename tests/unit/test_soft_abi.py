@@ -24,7 +24,7 @@ FIELDS = {
                                'event.flags': 'programmaticEvent.flags',
                                'event.event': 'launchCompletionEvent.event', 'carveout': 'sharedMemCarveout'},
 }
-PLAIN = ['CUDA_MEMCPY2D', 'CUDA_MEMCPY3D', 'CUmemLocation', 'CUmemAllocationProp', 'CUmemAccessDesc', 'CUmemPoolProps',
+PLAIN = ['CUDA_MEMCPY2D', 'CUDA_MEMCPY3D', 'CUDA_ARRAY_DESCRIPTOR', 'CUDA_ARRAY3D_DESCRIPTOR', 'CUmemLocation', 'CUmemAllocationProp', 'CUmemAccessDesc', 'CUmemPoolProps',
          'CUlaunchAttribute', 'CUlaunchConfig', 'CUDA_KERNEL_NODE_PARAMS', 'CUDA_MEMSET_NODE_PARAMS',
          'CUDA_HOST_NODE_PARAMS', 'CUDA_BATCH_MEM_OP_NODE_PARAMS', 'CUDA_GRAPH_INSTANTIATE_PARAMS', 'CUgraphEdgeData',
          'CUgraphExecUpdateResultInfo', 'CUdevprop', 'CUctxCreateParams', 'CUuuid']

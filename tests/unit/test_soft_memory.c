@@ -135,6 +135,73 @@ static void test_copies_in_two_and_three_dimensions(void **state)
 	assert_ok(CU(cuMemFree_v2)(plane));
 }
 
+static void test_arrays(void **state)
+{
+	CUDA_ARRAY_DESCRIPTOR flat = { 10, 6, 0x20, 2 }, told;
+	CUDA_ARRAY3D_DESCRIPTOR box = { 8, 4, 3, 0x01, 1, 0 }, box_told;
+	CUDA_MEMCPY2D copy = { .srcMemoryType = CU_MEMORYTYPE_HOST, .dstMemoryType = CU_MEMORYTYPE_ARRAY,
+			       .srcPitch = 80, .WidthInBytes = 80, .Height = 6 };
+	CUDA_MEMCPY3D deep = { .srcMemoryType = CU_MEMORYTYPE_ARRAY, .dstMemoryType = CU_MEMORYTYPE_HOST,
+			       .srcXInBytes = 1, .srcY = 1, .srcZ = 1, .WidthInBytes = 4, .Height = 2, .Depth = 2 };
+	unsigned char bytes[8 * 4 * 3], back[4 * 2 * 2];
+	float values[6][20], read[6][20];
+	CUarray array, second;
+	size_t before;
+
+	driver_start(0);
+	before = memory_free();
+	for (int i = 0; i < 120; i++)
+		values[i / 20][i % 20] = (float)i;
+	assert_ok(CU(cuArrayCreate_v2)(&array, &flat));
+	assert_ok(CU(cuArrayGetDescriptor_v2)(&told, array));
+	assert_memory_equal(&told, &flat, sizeof(flat));
+	copy.srcHost = values;
+	copy.dstArray = array;
+	assert_ok(CU(cuMemcpy2D_v2)(&copy));
+	copy = (CUDA_MEMCPY2D){ .srcMemoryType = CU_MEMORYTYPE_ARRAY, .srcArray = array, .dstMemoryType = CU_MEMORYTYPE_HOST,
+				.dstHost = read, .dstPitch = 80, .WidthInBytes = 80, .Height = 6 };
+	assert_ok(CU(cuMemcpy2D_v2)(&copy));
+	assert_memory_equal(values, read, sizeof(values));
+	copy.srcY = 1;
+	assert_int_equal(CU(cuMemcpy2D_v2)(&copy), CUDA_ERROR_INVALID_VALUE);
+	copy.srcY = 0;
+	copy.WidthInBytes = 4; /* half an element */
+	assert_int_equal(CU(cuMemcpy2D_v2)(&copy), CUDA_ERROR_INVALID_VALUE);
+	assert_ok(CU(cuMemcpyAtoH_v2)(read, array, 8, 16));
+	assert_true(read[0][0] == 2.0f && read[0][3] == 5.0f);
+	assert_int_equal(CU(cuMemcpyAtoH_v2)(read, array, 72, 16), CUDA_ERROR_INVALID_VALUE);
+	assert_ok(CU(cuArray3DCreate_v2)(&second, &box));
+	assert_ok(CU(cuArray3DGetDescriptor_v2)(&box_told, second));
+	assert_memory_equal(&box_told, &box, offsetof(CUDA_ARRAY3D_DESCRIPTOR, Flags) + 4);
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		bytes[i] = (unsigned char)i;
+	{
+		CUDA_MEMCPY3D up = { .srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = bytes, .srcPitch = 8, .srcHeight = 4,
+				     .dstMemoryType = CU_MEMORYTYPE_ARRAY, .dstArray = second, .WidthInBytes = 8,
+				     .Height = 4, .Depth = 3 };
+
+		assert_ok(CU(cuMemcpy3D_v2)(&up));
+	}
+	deep.srcArray = second;
+	deep.dstHost = back;
+	deep.dstPitch = 4;
+	deep.dstHeight = 2;
+	assert_ok(CU(cuMemcpy3D_v2)(&deep));
+	for (int z = 0; z < 2; z++)
+		for (int y = 0; y < 2; y++)
+			for (int x = 0; x < 4; x++)
+				assert_int_equal(back[z * 8 + y * 4 + x], (z + 1) * 32 + (y + 1) * 8 + x + 1);
+	assert_ok(CU(cuArrayDestroy)(array));
+	assert_int_equal(CU(cuArrayDestroy)(array), CUDA_ERROR_INVALID_HANDLE);
+	assert_ok(CU(cuArrayDestroy)(second));
+	assert_int_equal(memory_free(), before);
+	box.NumChannels = 3;
+	assert_int_equal(CU(cuArray3DCreate_v2)(&second, &box), CUDA_ERROR_INVALID_VALUE);
+	box.NumChannels = 1;
+	box.Width = 20000;
+	assert_int_equal(CU(cuArray3DCreate_v2)(&second, &box), CUDA_ERROR_INVALID_VALUE);
+}
+
 static void test_host_memory(void **state)
 {
 	unsigned int flags;
@@ -369,6 +436,7 @@ int main(void)
 		cmocka_unit_test(test_allocation_is_counted),
 		cmocka_unit_test(test_copies_and_fills),
 		cmocka_unit_test(test_copies_in_two_and_three_dimensions),
+		cmocka_unit_test(test_arrays),
 		cmocka_unit_test(test_host_memory),
 		cmocka_unit_test(test_pointer_attributes),
 		cmocka_unit_test(test_virtual_memory),
