@@ -221,17 +221,18 @@ bool completion_look(struct worker *w)
 		struct stream *s = *link;
 		/* Pairs with nothing of ours: the GPU writes it after the work; acquire keeps our reads behind. */
 		uint32_t value = __atomic_load_n(s->done, __ATOMIC_ACQUIRE);
+		bool gated = s->before && !stream_is_over_locked(s->before);
 
-		if (value != s->told) {
+		/* Of a destroyed one too: its events are read from the word. */
+		if (value != s->told && !gated) {
 			s->told = value;
-			if (!s->dead && !s->own)
+			if (!s->own && s->context)
 				told[told_count++] = (struct told){
-					.word = s->word, .value = value,
-					.ctx = s->context ? (uint16_t)s->context->index : CTX_NONE,
+					.word = s->word, .value = value, .ctx = (uint16_t)s->context->index,
 				};
 		}
 		tail = waits_take_locked(s, value, tail);
-		if (!s->waits_head && (s->failed || progress_reached(value, s->written))) {
+		if (!s->waits_head && !gated && (s->failed || progress_reached(value, s->written))) {
 			s->watched = false;
 			*link = s->next_watched;
 			s->next_watched = NULL;

@@ -260,18 +260,20 @@ void snapshot_write(const struct worker *w, uint64_t ordinals, struct writer *ou
 
 int ranges_reserve(struct worker *w, char *why, size_t size)
 {
-	void *host = mmap((void *)RANGE_HOST, RANGE_SIZE, PROT_NONE,
+	void *host_at = (void *)(uintptr_t)w->settings.range_host;
+	uint64_t range = w->settings.range_size;
+	void *host = mmap(host_at, range, PROT_NONE,
 			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
 
-	if (host != (void *)RANGE_HOST) {
-		snprintf(why, size, "address range 0x%llx for host memory is taken (%s)", RANGE_HOST,
+	if (host != host_at) {
+		snprintf(why, size, "address range %p for host memory is taken (%s)", host_at,
 			 host == MAP_FAILED ? strerror(errno) : "moved");
 		return -EADDRINUSE;
 	}
 	for (uint32_t i = 0; i < w->device_count; i++) {
-		CUdeviceptr want = RANGE_DEVICE + i * RANGE_SIZE;
+		CUdeviceptr want = w->settings.range_device + i * range;
 		CUdeviceptr got = 0;
-		CUresult r = w->drv.cuMemAddressReserve(&got, RANGE_SIZE, 0, want, 0);
+		CUresult r = w->drv.cuMemAddressReserve(&got, range, 0, want, 0);
 
 		if (r != CUDA_SUCCESS || got != want) {
 			snprintf(why, size, "address range 0x%llx of device %u: the driver says %d, gave 0x%llx",

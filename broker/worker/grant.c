@@ -297,13 +297,32 @@ free_range:
 	return r;
 }
 
-/* Makes what can be made, large pieces first. Takes @ask, unless memory is short and may come back: false then. */
+/* What the device has free, by the driver's own book. 0 if it does not say. */
+static uint64_t device_free(struct worker *w, uint32_t device)
+{
+	struct context *c = context_own(w, device);
+	size_t free_bytes = 0, total = 0;
+
+	if (!c || context_use(w, c) != CUDA_SUCCESS || w->drv.cuMemGetInfo_v2(&free_bytes, &total) != CUDA_SUCCESS)
+		return 0;
+	return free_bytes;
+}
+
+/*
+ * Makes all that was asked for, large pieces first, or nothing: what is too little for an allocation would only be
+ * missing elsewhere. Takes @ask, unless memory is short and may come back: false then.
+ */
 static bool ask_serve(struct worker *w, struct grant_ask *ask, bool last)
 {
 	uint64_t left = ask->bytes;
 	CUresult r = CUDA_SUCCESS;
 	int class = CLASSES - 1;
 
+	/* Not even begun where it can't be enough: a hundred GiB of pieces take their time. */
+	if (left > device_free(w, ask->device)) {
+		r = CUDA_ERROR_OUT_OF_MEMORY;
+		class = -1;
+	}
 	while (left && class >= 0 && ask->count < PIECES_ANSWER) {
 		/* What is less than the smallest piece takes one. */
 		if (class > 0 && class_size[class] > left) {
@@ -319,10 +338,13 @@ static bool ask_serve(struct worker *w, struct grant_ask *ask, bool last)
 		left -= left < class_size[class] ? left : class_size[class];
 		ask->count++;
 	}
-	if (!ask->count && w->grant->leaving && !last)
-		return false;
-	if (!ask->count) {
-		ask_answer(w, ask, r == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : r);
+	if (left && r != CUDA_SUCCESS) {
+		for (uint32_t i = 0; i < ask->count; i++)
+			piece_release(w, ask->ids[i]);
+		ask->count = 0;
+		if (w->grant->leaving && !last)
+			return false;
+		ask_answer(w, ask, r);
 		return true;
 	}
 	if (!w->settings.wipe) {
@@ -413,7 +435,7 @@ CUresult worker_do_gleamMap(struct worker *w, struct cmd *cmd, const struct msg_
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (m->device >= w->device_count || !m->pieces_count)
 		return CMD_BROKEN;
-	start = RANGE_DEVICE + m->device * RANGE_SIZE;
+	start = w->settings.range_device + m->device * w->settings.range_size;
 	map = calloc(1, sizeof(*map) + m->pieces_count * sizeof(map->pieces[0]));
 	if (!map)
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -431,8 +453,8 @@ CUresult worker_do_gleamMap(struct worker *w, struct cmd *cmd, const struct msg_
 		map->pieces[i] = id;
 		bytes += class_size[g->pieces[id].class];
 	}
-	if (m->address % class_size[0] || m->address < start || m->address - start >= RANGE_SIZE ||
-	    bytes > RANGE_SIZE - (m->address - start)) {
+	if (m->address % class_size[0] || m->address < start || m->address - start >= w->settings.range_size ||
+	    bytes > w->settings.range_size - (m->address - start)) {
 		r = CMD_BROKEN;
 		goto unspend;
 	}

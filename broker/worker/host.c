@@ -40,15 +40,18 @@ static struct host_range **range_at(struct worker *w, uint64_t address)
 	return link;
 }
 
-static bool in_gleam_range(uint64_t address, uint64_t bytes)
+static bool in_gleam_range(const struct worker *w, uint64_t address, uint64_t bytes)
 {
-	return address >= RANGE_HOST && address - RANGE_HOST < RANGE_SIZE && bytes <= RANGE_SIZE - (address - RANGE_HOST);
+	uint64_t start = w->settings.range_host;
+	uint64_t size = w->settings.range_size;
+
+	return address >= start && address - start < size && bytes <= size - (address - start);
 }
 
 /* Gleam's range stays reserved. */
-static void range_give(const struct host_range *range)
+static void range_give(const struct worker *w, const struct host_range *range)
 {
-	if (in_gleam_range(range->address, range->bytes))
+	if (in_gleam_range(w, range->address, range->bytes))
 		mmap((void *)(uintptr_t)range->address, range->bytes, PROT_NONE,
 		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 	else
@@ -57,7 +60,7 @@ static void range_give(const struct host_range *range)
 
 static CUresult range_open(struct worker *w, const struct msg_gleamHostRange *m)
 {
-	bool ours = in_gleam_range(m->address, m->bytes);
+	bool ours = in_gleam_range(w, m->address, m->bytes);
 	int flags = MAP_PRIVATE | MAP_ANONYMOUS | (ours ? MAP_FIXED : MAP_FIXED_NOREPLACE);
 	struct host_range *range;
 	uint64_t bytes = m->bytes;
@@ -91,7 +94,7 @@ static CUresult range_open(struct worker *w, const struct msg_gleamHostRange *m)
 	*range = (struct host_range){ .next = w->host_ranges, .address = m->address, .bytes = m->bytes };
 	r = w->drv.cuMemHostRegister_v2(got, m->bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
 	if (r != CUDA_SUCCESS) {
-		range_give(range);
+		range_give(w, range);
 		free(range);
 		return r;
 	}
@@ -106,7 +109,7 @@ static void range_left(struct worker *w, struct join *join)
 	struct host_range **link = range_at(w, range->address);
 
 	w->drv.cuMemHostUnregister((void *)(uintptr_t)range->address);
-	range_give(range);
+	range_give(w, range);
 	if (*link == range)
 		*link = range->next;
 	free(range);
@@ -140,7 +143,7 @@ void host_ranges_stop(struct worker *w)
 
 		w->host_ranges = range->next;
 		w->drv.cuMemHostUnregister((void *)(uintptr_t)range->address);
-		range_give(range);
+		range_give(w, range);
 		free(range);
 	}
 }

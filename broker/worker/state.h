@@ -130,7 +130,8 @@ struct stream {
 	struct wait *waits_tail;
 	struct stream *next_watched;
 	bool watched; /* the completion thread looks at it */
-	bool dead;    /* destroyed: no driver call with it, no notices */
+	bool dead;    /* destroyed: no driver call with it */
+	struct stream *before; /* had the word before, and is not done yet: until then nothing is told of this one. Counted */
 	uint32_t told; /* progress value that the client was told last */
 	CUresult failed; /* its context is lost: waits end at once */
 };
@@ -179,6 +180,10 @@ struct worker_settings {
 	uint64_t grant_max;	/* bytes */
 	uint32_t staging_small; /* blocks */
 	uint32_t staging_large;
+	/* where Gleam's addresses are; other than RANGE_* only where a sanitizer has its own there */
+	uint64_t range_device;
+	uint64_t range_host;
+	uint64_t range_size;
 };
 
 struct worker {

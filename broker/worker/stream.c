@@ -14,6 +14,20 @@
 
 /* ---- birth and death ---- */
 
+bool stream_is_over_locked(const struct stream *s)
+{
+	return s->failed || !s->context || (s->dead && stream_done(s, s->written));
+}
+
+static bool stream_is_over(struct worker *w, const struct stream *s)
+{
+	pthread_mutex_lock(&w->lock);
+	bool over = stream_is_over_locked(s);
+
+	pthread_mutex_unlock(&w->lock);
+	return over;
+}
+
 static struct stream *stream_make(struct worker *w, struct context *c, CUstream driver, uint64_t from)
 {
 	struct stream *s = calloc(1, sizeof(*s));
@@ -52,11 +66,18 @@ struct stream *stream_new(struct worker *w, struct context *c, uint64_t handle, 
 	if (!progress_word(handle, c->index, &word))
 		return NULL;
 	s = stream_make(w, c, driver, w->seq);
-	if (s) {
-		s->word = word;
-		s->handle = handle;
-		s->blocking = blocking;
-	}
+	if (!s)
+		return NULL;
+	s->word = word;
+	s->handle = handle;
+	s->blocking = blocking;
+	/* The client uses an index again at once; events of the old stream are still read from the word. */
+	for (struct stream *o = s->next; o; o = o->next)
+		if (!o->own && o->word == word && !stream_is_over(w, o)) {
+			stream_get(o);
+			s->before = o;
+			break;
+		}
 	return s;
 }
 
@@ -89,6 +110,7 @@ static void stream_free(struct worker *w, struct stream *s)
 		}
 	w->stream_count--;
 	word_give(w, s->done);
+	stream_put(w, s->before);
 	free(s->marks);
 	free(s);
 }
@@ -112,6 +134,16 @@ static void streams_reap(struct worker *w)
 {
 	struct stream *next;
 
+	for (struct stream *s = w->streams; s; s = s->next) {
+		struct stream *before = s->before;
+
+		if (!before || !stream_is_over(w, before))
+			continue;
+		pthread_mutex_lock(&w->lock);
+		s->before = NULL;
+		pthread_mutex_unlock(&w->lock);
+		before->refs--; /* freed below if it was the last */
+	}
 	for (struct stream *s = w->streams; s; s = next) {
 		next = s->next;
 		if (s->refs == 0) {

@@ -12,6 +12,8 @@
 struct stream *stream_new(struct worker *w, struct context *c, uint64_t handle, CUstream driver, bool blocking);
 /* A stream of the worker's own in a context of its own: nobody is told of its progress. */
 struct stream *stream_new_own(struct worker *w, struct context *c, CUstream driver);
+/* Its last work is done, or never will be. Lock held; completion thread too. */
+bool stream_is_over_locked(const struct stream *s);
 void stream_get(struct stream *s);
 /* Frees it with the last reference, but not before the completion thread has seen its last write. */
 void stream_put(struct worker *w, struct stream *s);

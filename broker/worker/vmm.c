@@ -13,10 +13,12 @@
 /* Inside the range of some device that this client sees. */
 static bool inside(const struct worker *w, uint64_t address, uint64_t size)
 {
-	uint64_t device = (address - RANGE_DEVICE) / RANGE_SIZE;
+	uint64_t start = w->settings.range_device;
+	uint64_t range = w->settings.range_size;
+	uint64_t device = (address - start) / range;
 
-	return address >= RANGE_DEVICE && device < w->device_count && size && size <= RANGE_SIZE &&
-	       address - (RANGE_DEVICE + device * RANGE_SIZE) <= RANGE_SIZE - size;
+	return address >= start && device < w->device_count && size && size <= range &&
+	       address - (start + device * range) <= range - size;
 }
 
 static CUmemAllocationProp prop_of(uint32_t device)

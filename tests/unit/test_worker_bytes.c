@@ -184,7 +184,7 @@ static uint32_t grant(struct client *c, uint64_t bytes, uint64_t pieces[480], CU
 
 static void free_waits_for_work_before_it(struct client *c)
 {
-	uint64_t address = RANGE_DEVICE + (64ull << 30);
+	uint64_t address = DEVICE_AT(c) + (16ull << 30);
 	uint64_t pieces[480], names[480], s, sync;
 	struct seen *seen;
 	struct reader r;
@@ -229,7 +229,7 @@ static void free_waits_for_work_before_it(struct client *c)
 
 static void short_memory_waits_for_the_quarantine(struct client *c)
 {
-	uint64_t address = RANGE_DEVICE + (32ull << 30);
+	uint64_t address = DEVICE_AT(c) + (32ull << 30);
 	uint64_t pieces[480], s, ask;
 	uint32_t count;
 	struct ans_gleamMemInfo info;

@@ -217,7 +217,7 @@ static void cells_outside_the_arena(struct client *c)
 	struct bulk_ref ref = { .offset = SESSION_DOWN_SIZE - SESSION_CELL_SIZE, .size = SESSION_CELL_SIZE + 1 };
 
 	open_context(c);
-	SEND_FLAGS(c, gleamCopyDownLate, FRAME_BULK_DOWN, &ref, .stream = LEGACY, .src = RANGE_DEVICE, .size = 1);
+	SEND_FLAGS(c, gleamCopyDownLate, FRAME_BULK_DOWN, &ref, .stream = LEGACY, .src = DEVICE_AT(c), .size = 1);
 	CHECK_EQUAL(wait_exit(c), EXIT_PROTOCOL);
 }
 
@@ -226,7 +226,7 @@ static void more_bytes_than_cells(struct client *c)
 	struct bulk_ref ref = { .offset = 0, .size = 100 };
 
 	open_context(c);
-	SEND_FLAGS(c, gleamCopyDownLate, FRAME_BULK_DOWN, &ref, .stream = LEGACY, .src = RANGE_DEVICE, .size = 101);
+	SEND_FLAGS(c, gleamCopyDownLate, FRAME_BULK_DOWN, &ref, .stream = LEGACY, .src = DEVICE_AT(c), .size = 101);
 	CHECK_EQUAL(wait_exit(c), EXIT_PROTOCOL);
 }
 
@@ -236,7 +236,7 @@ static void pieces_that_are_not_ones_own(struct client *c)
 
 	open_context(c);
 	map_memory(c, 4096);
-	SEND(c, gleamMap, .address = RANGE_DEVICE + (1ull << 39), .device = 0, .pieces = pieces, .pieces_count = 2);
+	SEND(c, gleamMap, .address = DEVICE_AT(c) + (1ull << 35), .device = 0, .pieces = pieces, .pieces_count = 2);
 	CHECK_EQUAL(wait_exit(c), EXIT_PROTOCOL);
 }
 
@@ -251,7 +251,7 @@ static void address_of_another_range(struct client *c)
 	r = reader_on(s->payload, s->size);
 	get_u32(&r);
 	CHECK(ans_gleamGrant_get(&r, &a));
-	SEND(c, gleamMap, .address = RANGE_DEVICE - (2u << 20), .device = 0, .pieces = a.pieces, .pieces_count = 1);
+	SEND(c, gleamMap, .address = DEVICE_AT(c) - (2u << 20), .device = 0, .pieces = a.pieces, .pieces_count = 1);
 	CHECK_EQUAL(wait_exit(c), EXIT_PROTOCOL);
 }
 

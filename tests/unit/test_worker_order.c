@@ -180,9 +180,11 @@ static void death_waits_for_parked_commands(struct client *c)
 
 	SEND(c, cuStreamCreateWithPriority, .phStream = again, .flags = 1, .priority = 0);
 	last = launch_add(c, again, p + 128, 3);
-	/* The word belongs to the new stream, whatever the old one still does. */
-	wait_progress(c, 1, last);
+	/* It runs, but the word still speaks of the old stream, whose events may be asked for. */
+	CHECK_EQUAL(CALL(c, gleamStreamSync, NULL, .stream = again), 0);
+	CHECK(!reached(c, 1, last));
 	c->fake.release(1);
+	wait_progress(c, 1, last);
 	CHECK_EQUAL(read_u32(c, b, p + 64), 900);
 	CHECK_EQUAL(read_u32(c, again, p + 128), 3);
 	settle(c);

@@ -7,6 +7,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -72,6 +73,12 @@ static void child(void (*test)(struct client *c), void (*prepare)(struct client 
 	fake_find(&c->fake, path);
 	c->exit_code = -1;
 	c->worker.settings = (struct worker_settings){ .wipe = true, .staging_small = 64, .staging_large = 16 };
+#ifdef __SANITIZE_THREAD__
+	/* It has its own memory where ours should be. */
+	c->worker.settings.range_device = 0x7e8000000000;
+	c->worker.settings.range_host = 0x7e9000000000;
+	c->worker.settings.range_size = 1ull << 36;
+#endif
 	if (prepare)
 		prepare(c);
 	CHECK(shm_make(&c->shm, protocol_hash, (uint32_t)getpid()) == 0);
@@ -82,6 +89,13 @@ static void child(void (*test)(struct client *c), void (*prepare)(struct client 
 	if (err)
 		fprintf(stderr, "worker_start: %d, %s\n", err, why);
 	CHECK(!err);
+#ifdef __SANITIZE_THREAD__
+	/* One mapping for both ends: it knows words by their addresses. */
+	munmap(c->shm.base, SESSION_SIZE);
+	c->shm.base = c->worker.shm.base;
+	shm_ring_c2n(&c->shm, &c->c2n);
+	shm_ring_n2c(&c->shm, &c->n2c);
+#endif
 	CHECK(pthread_create(&c->executor, NULL, executor_thread, c) == 0);
 
 	test(c);
@@ -90,6 +104,9 @@ static void child(void (*test)(struct client *c), void (*prepare)(struct client 
 	__atomic_store_n(&shm_header(&c->shm)->state, SESSION_DEAD, __ATOMIC_RELEASE);
 	executor_wake(&c->worker);
 	pthread_join(c->executor, NULL);
+#ifdef __SANITIZE_THREAD__
+	c->shm.base = NULL;
+#endif
 	worker_stop(&c->worker);
 	close(c->worker.doorbell);
 	shm_close(&c->shm);
@@ -326,11 +343,11 @@ void open_context(struct client *c)
 
 uint64_t map_memory(struct client *c, uint64_t bytes)
 {
-	static uint64_t next = RANGE_DEVICE;
+	static uint64_t mapped;
 	struct ans_gleamGrant a;
 	struct seen *s;
 	struct reader r;
-	uint64_t address = next;
+	uint64_t address = DEVICE_AT(c) + mapped;
 
 	CHECK_EQUAL(CALL(c, gleamGrant, &s, .device = 0, .bytes = bytes), 0);
 	r = reader_on(s->payload, s->size);
@@ -338,7 +355,7 @@ uint64_t map_memory(struct client *c, uint64_t bytes)
 	CHECK(ans_gleamGrant_get(&r, &a));
 	CHECK(a.pieces_count);
 	SEND(c, gleamMap, .address = address, .device = 0, .pieces = a.pieces, .pieces_count = a.pieces_count);
-	next += (bytes + (2u << 20) - 1) & ~(uint64_t)((2u << 20) - 1);
+	mapped += (bytes + (2u << 20) - 1) & ~(uint64_t)((2u << 20) - 1);
 	return address;
 }
 

@@ -69,6 +69,8 @@ struct client {
 	uint64_t consumed;
 };
 
+#define DEVICE_AT(c) ((c)->worker.settings.range_device)
+
 /* Runs @test in a child with a fresh worker; true if it ended well. @prepare is called before the worker starts. */
 bool child_run(void (*test)(struct client *c), void (*prepare)(struct client *c));
 
