@@ -2,7 +2,7 @@
 
 GPU_KIT := $(O)/gpu-kit
 .PHONY: gpu-kit
-gpu-kit: all
+gpu-kit: all cuda-runtime
 	@rm -rf $(GPU_KIT)
 	@mkdir -p $(GPU_KIT)/bin $(GPU_KIT)/gleam $(GPU_KIT)/lib $(GPU_KIT)/tests
 	$(Q)cp $(wildcard $(O)/bin/*) $(O)/tests/lab/lanem $(GPU_KIT)/bin/
@@ -11,6 +11,7 @@ gpu-kit: all
 	$(Q)find $(O)/tests/cuda -maxdepth 1 -type f -executable -exec cp {} $(GPU_KIT)/tests/ \;
 	$(Q)cp -r $(O)/tests/cuda/kernels $(GPU_KIT)/tests/
 	$(Q)cp tests/gpu/* $(GPU_KIT)/
+	$(Q)[ -z "$(NVCC)" ] || cp $(dir $(NVCC))../lib64/libcudart.so.13 $(GPU_KIT)/lib/
 	$(Q)ldd $(GPU_KIT)/bin/* $(GPU_KIT)/gleam/* $(GPU_KIT)/lib/*.so 2>/dev/null | awk '/=> \//{print $$3}' | sort -u | \
 		grep -vE '/(libc|libm|ld-linux[^/]*|libpthread|libdl|librt|libcuda)\.so' | xargs -I{} cp -Lu {} $(GPU_KIT)/lib/
 	$(Q)find $(GPU_KIT) -type f \( -perm -100 -o -name '*.so*' \) -exec strip --strip-unneeded {} + 2>/dev/null; true

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real programs to run natively and through Gleam: prints one JSON line with set-up and per-step seconds and a checksum.
+
+Usage: workloads.py NAME [ITERS]
+NAME: add gemm gemm16 resnet50 resnet50_train llm llm_graph compile weights cupy jax
+Environment: GLEAM_BENCH_ATTN=eager|sdpa and GLEAM_BENCH_DTYPE=half|bfloat16|float32 (llm), GLEAM_BENCH_GB (weights).
+Seeds are fixed; the checksum of the last result must be the same natively and remotely on the same card.
+"""
+import json, sys, time
+t0 = time.perf_counter()
+name = sys.argv[1]
+iters = int(sys.argv[2]) if len(sys.argv) > 2 else 20
+
+
+def digest(arrays):
+    """SHA-256 over the bytes of all result arrays: swapped or missing parts show."""
+    import hashlib
+    h = hashlib.sha256()
+    for a in arrays: h.update(a.tobytes())
+    return h.hexdigest()
+
+
+def run_torch():
+    import torch
+    torch.manual_seed(0)
+    out = {}
+    t_import = time.perf_counter() - t0
+    dev = torch.device("cuda")
+    t1 = time.perf_counter()
+    torch.zeros(1, device=dev); torch.cuda.synchronize()
+    out["ctx_s"] = time.perf_counter() - t1
+    t1 = time.perf_counter()
+    if name == "add":
+        a = torch.randn(1 << 20, device=dev); b = torch.randn(1 << 20, device=dev)
+        step = lambda: (a + b)
+    elif name == "gemm":
+        a = torch.randn(1024, 1024, device=dev); b = torch.randn(1024, 1024, device=dev)
+        step = lambda: (a @ b)
+    elif name == "gemm16":
+        ws = [torch.randn(2048, n, device=dev, dtype=torch.half) for n in (256, 2048, 5632, 32000)]
+        xs = [torch.randn(m, 2048, device=dev, dtype=torch.half) for m in (1, 64)]
+        step = lambda: [x @ w for x in xs for w in ws][-1]
+    elif name == "resnet50":
+        import torchvision
+        m = torchvision.models.resnet50(weights=None).eval().to(dev)
+        x = torch.randn(1, 3, 224, 224)
+        step = lambda: m(x.to(dev)).cpu()
+    elif name == "resnet50_train":
+        import torchvision
+        m = torchvision.models.resnet50(weights=None).train().to(dev)
+        opt = torch.optim.SGD(m.parameters(), lr=0.1)
+        x = torch.randn(16, 3, 224, 224); y = torch.randint(0, 1000, (16,))
+        def step():
+            opt.zero_grad(); loss = torch.nn.functional.cross_entropy(m(x.to(dev)), y.to(dev)); loss.backward(); opt.step(); return loss.item()
+    elif name in ("llm", "llm_graph"):
+        from transformers import LlamaConfig, LlamaForCausalLM, StaticCache
+        cfg = LlamaConfig(hidden_size=2048, intermediate_size=5632, num_hidden_layers=22, num_attention_heads=32, num_key_value_heads=4, vocab_size=32000, max_position_embeddings=2048)
+        import os
+        cfg._attn_implementation = os.environ.get("GLEAM_BENCH_ATTN", "sdpa")
+        m = LlamaForCausalLM(cfg).to(getattr(torch, os.environ.get("GLEAM_BENCH_DTYPE", "half"))).eval().to(dev)
+        out["params"] = sum(p.numel() for p in m.parameters())
+        ids = torch.randint(0, 32000, (1, 64), device=dev)
+        state = {}
+        with torch.no_grad():
+            o = m(ids, use_cache=True); state["past"] = o.past_key_values; state["tok"] = o.logits[:, -1:].argmax(-1)
+        def step():
+            with torch.no_grad():
+                o = m(state["tok"], past_key_values=state["past"], use_cache=True)
+                state["past"] = o.past_key_values; state["tok"] = o.logits[:, -1:].argmax(-1); state["logits"] = o.logits
+                return state["tok"].item()
+        if name == "llm_graph":
+            s = torch.cuda.Stream(); static = ids[:, :1].clone()
+            layer = m.model.embed_tokens
+            w = torch.randn(2048, 2048, device=dev, dtype=torch.half) / 32; h = torch.randn(1, 2048, device=dev, dtype=torch.half)
+            def body():
+                y = h
+                for _ in range(50):
+                    y = torch.relu(y @ w)
+                return y
+            s.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(s):
+                for _ in range(3): body()
+            torch.cuda.current_stream().wait_stream(s)
+            g = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(g): y = body()
+            def step():
+                g.replay(); return y.sum().item()
+    elif name == "compile":
+        f = torch.compile(lambda a, b: torch.relu(a * b + a).sum(-1))
+        a = torch.randn(2048, 2048, device=dev); b = torch.randn(2048, 2048, device=dev)
+        step = lambda: f(a, b)
+    elif name == "weights":
+        import os
+        n = int(os.environ.get("GLEAM_BENCH_GB", "2"))
+        host = [torch.randn(16 << 20) for _ in range(n * 16)]
+        step = lambda: [h.to(dev) for h in host]
+    torch.cuda.synchronize()
+    out["model_s"] = time.perf_counter() - t1
+    t1 = time.perf_counter(); r = step(); torch.cuda.synchronize(); out["first_s"] = time.perf_counter() - t1
+    for _ in range(3): step()
+    torch.cuda.synchronize()
+    t1 = time.perf_counter()
+    for _ in range(iters): r = step()
+    torch.cuda.synchronize()
+    out["iter_s"] = (time.perf_counter() - t1) / iters
+    out["import_s"] = t_import
+    if name == "llm":
+        r = state["logits"]   # the whole distribution, not only the token that step() reads back
+    out["checksum"] = digest([torch.as_tensor(t).detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy() for t in (r if isinstance(r, list) else [r])])
+    return out
+
+
+def run_cupy():
+    import cupy as cp
+    a = cp.arange(1 << 20, dtype=cp.float32); b = cp.sqrt(a) + a; cp.cuda.Device().synchronize()
+    t1 = time.perf_counter()
+    for _ in range(iters): b = cp.sqrt(a) + a
+    cp.cuda.Device().synchronize()
+    k = cp.RawKernel(r'extern "C" __global__ void f(float*x,int n){int i=blockIdx.x*blockDim.x+threadIdx.x;if(i<n)x[i]*=2;}', 'f')
+    k((4096,), (256,), (b, 1 << 20)); return {"iter_s": (time.perf_counter() - t1) / iters, "checksum": digest([cp.asnumpy(b)])}
+
+
+def run_jax():
+    import jax, jax.numpy as jnp, numpy
+    f = jax.jit(lambda x: jnp.tanh(x @ x).sum())
+    x = jnp.ones((512, 512)); f(x).block_until_ready()
+    t1 = time.perf_counter()
+    for _ in range(iters): r = f(x)
+    r.block_until_ready(); return {"iter_s": (time.perf_counter() - t1) / iters, "checksum": digest([numpy.asarray(r)])}
+
+
+res = {"cupy": run_cupy, "jax": run_jax}.get(name, run_torch)()
+res.update(name=name, iters=iters, total_s=time.perf_counter() - t0)
+print(json.dumps(res), flush=True)
