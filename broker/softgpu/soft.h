@@ -2,9 +2,10 @@
 /*
  * What every part of the software GPU's driver API uses: how an entry point is written, process state, the log.
  *
- * Locks, in the order in which they may be nested: soft_context.lock, soft_memory's lock, soft_handle's lock, the
- * scheduler's lock, the map's lock, soft_device.lock, the ledger's. No lock is held while a command runs or a
- * caller's function is called.
+ * Locks, each named where it is defined, in the order in which they may be nested: start and end of primary
+ * contexts; the list of libraries; a library; graphs; an executable graph; an event; a pool; reserved addresses; the
+ * scheduler; the heap; the map; a context's or a device's settings; the ledger; the handle table; visits. No lock is
+ * held while a command runs or a caller's function is called.
  */
 #ifndef SOFT_H
 #define SOFT_H

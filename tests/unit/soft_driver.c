@@ -12,6 +12,7 @@ static void *driver;
 
 static void driver_open(void)
 {
+	const char *other = getenv("GLEAM_TEST_DRIVER");
 	char path[PATH_MAX];
 	ssize_t size = readlink("/proc/self/exe", path, sizeof(path) - 1);
 	char *end;
@@ -26,6 +27,9 @@ static void driver_open(void)
 	}
 	assert_true(strlen(path) < sizeof(path) - 32);
 	strcat(path, "/lib/libsoftcuda.so");
+	/* A real driver, to see where the software one differs. */
+	if (other && *other)
+		snprintf(path, sizeof(path), "%s", other);
 	driver = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	if (!driver)
 		fail_msg("%s", dlerror());
