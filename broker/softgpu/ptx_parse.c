@@ -11,7 +11,6 @@
 
 void parse_next(struct parser *p)
 {
-	p->last_end = p->token.text + p->token.size;
 	ptx_lexer_next(&p->lexer, &p->token);
 	if (p->token.kind == TOKEN_BAD)
 		parse_fail(p, "not a token: '%.*s'", (int)(p->token.size > 20 ? 20 : p->token.size), p->token.text);

@@ -11,7 +11,6 @@ struct parser {
 	struct ptx_scope *file;
 	struct ptx_lexer lexer;
 	struct ptx_token token; /* the one to be looked at */
-	const char *last_end;	/* where the token before it ended */
 	char discard;		/* a scope for what is declared again */
 };
 

@@ -116,7 +116,7 @@ static void heap_free(void *user, uint64_t addr)
 	kit_free((void *)(uintptr_t)addr);
 }
 
-static const struct ptx_host host = {
+static struct ptx_host host = {
 	.lookup = lookup,
 	.generation = &generation,
 	.print = print,
@@ -124,9 +124,14 @@ static const struct ptx_host host = {
 	.heap_free = heap_free,
 };
 
+void kit_texel(int (*texel)(void *user, struct ptx_texel *texel))
+{
+	host.texel = texel;
+}
+
 static uint64_t addresses[64];
 
-static void bind(struct ptx_module *module)
+void kit_bind(struct ptx_module *module)
 {
 	uint32_t count = ptx_module_global_count(module);
 
@@ -153,7 +158,7 @@ struct ptx_module *kit_load_text(const char *text)
 
 	if (ptx_module_parse(text, strlen(text), &target, &module, &error) < 0)
 		fail_msg("line %u, column %u: %s", error.line, error.column, error.message);
-	bind(module);
+	kit_bind(module);
 	return module;
 }
 

@@ -22,6 +22,8 @@ struct ptx_module *kit_load(const char *name);
 struct ptx_module *kit_load_text(const char *text);
 /* The error of a text that must be refused. */
 struct ptx_error kit_refused(const char *text);
+/* Memory for the globals of a module that was not loaded by the two above. */
+void kit_bind(struct ptx_module *module);
 void kit_unload(struct ptx_module *module);
 
 /* Memory that kernels may touch, zeroed; with a hole behind it. */
@@ -46,6 +48,9 @@ enum ptx_status kit_run(struct ptx_module *module, const char *entry, const stru
 /* Must be PTX_DONE. One-dimensional. */
 void kit_run_ok(struct ptx_module *module, const char *entry, uint32_t blocks, uint32_t threads, uint32_t shared,
 		 const void *const *params);
+
+/* Who answers texture accesses from now on; NULL: nobody. */
+void kit_texel(int (*texel)(void *user, struct ptx_texel *texel));
 
 #define PARAMS(...) ((const void *const[]){ __VA_ARGS__ })
 

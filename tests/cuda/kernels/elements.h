@@ -8,8 +8,8 @@ ELEMENT(int_mix, int32_t, {
 	int32_t r = (int32_t)((uint32_t)a * 31u + (uint32_t)b);
 
 	r ^= b ? a / (b | 1) : 7;
-	r -= b ? a % (b | 1) : 3;
-	r += (a < b) ? (a >> 3) : (b >> (a & 31));
+	r = (int32_t)((uint32_t)r - (uint32_t)(b ? a % (b | 1) : 3));
+	r = (int32_t)((uint32_t)r + (uint32_t)((a < b) ? (a >> 3) : (b >> (a & 31))));
 	return (a > 0 && b < 0) || (a & 4) ? r : ~r;
 })
 
@@ -24,7 +24,7 @@ ELEMENT(long_mix, int64_t, {
 	int64_t r = (int64_t)((uint64_t)a * (uint64_t)b + 12345u);
 
 	r ^= a / (b | 1);
-	r += (int64_t)((uint64_t)(a % (b | 1)) << 7);
+	r = (int64_t)((uint64_t)r + ((uint64_t)(a % (b | 1)) << 7));
 	return r < 0 ? r >> 5 : (int64_t)((uint64_t)r >> 9);
 })
 

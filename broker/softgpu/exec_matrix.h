@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Matrix instructions: a warp's lanes hold a matrix together.
+ *
+ * An instruction's target is a table of slots. Sums are made in order in f32 (f64 for f64, s32 for integers): the
+ * device's own order is not specified either.
+ */
+#ifndef GLEAM_SOFTGPU_EXEC_MATRIX_H
+#define GLEAM_SOFTGPU_EXEC_MATRIX_H
+
+#include "broker/softgpu/exec.h"
+
+/* sub[0]: m, sub[1]: k (n is 8), sub[2]: type of A, imm: type of B; flags: types of D and C, saturation */
+#define MATRIX_SATURATE 0x8000
+struct exec_mma {
+	uint32_t d[4];
+	uint32_t a[4];
+	uint32_t b[2];
+	uint32_t c[4];
+};
+void exec_mma(struct exec_warp *warp, const struct exec_insn *insn, uint32_t mask);
+
+/* sub[0]: matrices (1, 2, 4), sub[1]: transposed; the table holds their slots */
+void exec_ldmatrix(struct exec_warp *warp, const struct exec_insn *insn, uint32_t mask);
+void exec_stmatrix(struct exec_warp *warp, const struct exec_insn *insn, uint32_t mask);
+void exec_movmatrix(struct exec_warp *warp, const struct exec_insn *insn, uint32_t mask);
+
+#endif
