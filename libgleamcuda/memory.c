@@ -542,15 +542,18 @@ CUresult memory_take(struct call *call, uint64_t size, uint64_t *address_out, vo
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (size < SLAB_LIMIT) {
 		result = slab_alloc(call, size, address_out, &slab);
-		if (!result)
-			*owner_out = slab->block;
-		return result;
+		if (result)
+			return result;
+		*owner_out = slab->block;
+		session_memory_count(call->session, (int64_t)size);
+		return CUDA_SUCCESS;
 	}
 	result = block_new(call, (size + PIECE_SMALL - 1) & ~(PIECE_SMALL - 1), &block);
 	if (result)
 		return result;
 	*address_out = block->address;
 	*owner_out = block;
+	session_memory_count(call->session, (int64_t)size);
 	return CUDA_SUCCESS;
 }
 
@@ -558,6 +561,7 @@ CUresult memory_give(struct call *call, uint64_t address, uint64_t size, void *o
 {
 	struct block *block = owner;
 
+	session_memory_count(call->session, -(int64_t)size);
 	if (!block->slab)
 		return block_free(call, block);
 	slab_free(call, block->slab, address, size);

@@ -48,6 +48,12 @@ struct session {
 };
 static_assert(SESSION_CELLS <= 64, "cells_used has a bit for each");
 
+/* What the client holds of device memory has grown by @bytes, or shrunk: for people to look at, see session_header. */
+static inline void session_memory_count(struct session *s, int64_t bytes)
+{
+	__atomic_fetch_add(&s->header->memory, (uint64_t)bytes, __ATOMIC_RELAXED);
+}
+
 /* The process's session, NULL before cuInit succeeded. */
 struct session *session_current(void);
 /* Open it: 0, or -errno with a reason that the log has. NO_DEVICE and its kin are decided by the caller from @result_out. */

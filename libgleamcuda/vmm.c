@@ -119,6 +119,7 @@ CUresult do_cuMemCreate(struct call *call, CUmemGenericAllocationHandle *handle,
 	if (result)
 		goto end_handle;
 	*handle = vmm->handle;
+	session_memory_count(call->session, (int64_t)size);
 	return CUDA_SUCCESS;
 
 end_handle:
@@ -138,6 +139,7 @@ static CUresult release_post(struct call *call, struct vmm *vmm)
 		return result;
 	msg_gleamVmmRelease_put(&call->w, &m);
 	call_post(call);
+	session_memory_count(call->session, -(int64_t)vmm->size);
 	stable_give(&vmms, handle_end(vmm->handle));
 	return CUDA_SUCCESS;
 }

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Asking the local gleamd over its SOCK_SEQPACKET socket (broker/proto/wire.h, LOCAL_CONTROL). One thread.
+ */
+#include "tools/gleamctl/ask.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "broker/lib/codec.h"
+#include "broker/proto/wire.h"
+
+#define ANSWER_WAIT_MS 5000	    /* the daemon answers from what it knows, without asking a node */
+#define ANSWER_SIZE_MAX (64u << 20) /* thousands of clients with their call tables */
+
+const char *ask_socket(const char *asked)
+{
+	static char path[256];
+	const char *set = asked ? asked : getenv("GLEAM_SOCKET");
+	const char *runtime = getenv("XDG_RUNTIME_DIR");
+
+	if (set && *set)
+		return set;
+	if (runtime && *runtime) {
+		snprintf(path, sizeof(path), "%s/gleam/gleamd.sock", runtime);
+		if (access(path, F_OK) == 0)
+			return path;
+	}
+	return LOCAL_SOCKET_SYSTEM;
+}
+
+bool ask_is_there(const char *socket_path)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	int fd = -1;
+	bool there = false;
+
+	if (strlen(socket_path) < sizeof(address.sun_path))
+		fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return false;
+	strcpy(address.sun_path, socket_path);
+	there = connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0;
+	close(fd);
+	return there;
+}
+
+static int open_socket(const char *path)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	int fd;
+
+	if (strlen(path) >= sizeof(address.sun_path)) {
+		fprintf(stderr, "gleamctl: %s: a socket's path has at most %zu characters\n", path,
+			sizeof(address.sun_path) - 1);
+		return -1;
+	}
+	strcpy(address.sun_path, path);
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0)
+		return fd;
+	fprintf(stderr, "gleamctl: %s: %s; %s\n", path, strerror(errno),
+		errno == EACCES ? "you may not talk to this daemon" :
+				  "no gleamd is running there: start it (systemctl start gleamd), or name its socket "
+				  "with --socket");
+	if (fd >= 0)
+		close(fd);
+	return -1;
+}
+
+static int request_send(int fd, const char *text)
+{
+	uint8_t packet[LOCAL_MSG_MAX] __attribute__((aligned(8)));
+	struct writer w = writer_on(packet, sizeof(packet));
+
+	put_u32(&w, LOCAL_CONTROL);
+	put_str(&w, text);
+	if (w.fault) {
+		fprintf(stderr, "gleamctl: the request is too long\n");
+		return -1;
+	}
+	if (send(fd, packet, w.at, MSG_NOSIGNAL) == (ssize_t)w.at)
+		return 0;
+	fprintf(stderr, "gleamctl: the daemon closed the connection: %s\n", strerror(errno));
+	return -1;
+}
+
+/* Packets until one says that there are no more; their text together, terminated. */
+static char *answer_read(int fd)
+{
+	uint8_t packet[LOCAL_MSG_MAX] __attribute__((aligned(8)));
+	char *text = calloc(1, 1);
+	size_t size = 0;
+
+	for (;;) {
+		struct pollfd ready = { .fd = fd, .events = POLLIN };
+		int count = poll(&ready, 1, ANSWER_WAIT_MS);
+
+		if (count < 0 && errno == EINTR)
+			continue;
+		if (count == 0) {
+			fprintf(stderr, "gleamctl: the daemon does not answer\n");
+			goto free_text;
+		}
+
+		ssize_t got = recv(fd, packet, sizeof(packet), 0);
+
+		if (got <= 0) {
+			fprintf(stderr, "gleamctl: the daemon closed the connection\n");
+			goto free_text;
+		}
+
+		struct reader r = reader_on(packet, (size_t)got);
+		uint32_t type = get_u32(&r);
+		uint32_t more = type == LOCAL_JSON ? get_u32(&r) : 0;
+		const char *part;
+		size_t length;
+		char *longer;
+
+		if (type == LOCAL_REFUSED)
+			get_u32(&r);
+		part = get_str(&r, LOCAL_MSG_MAX);
+		if (r.fault || type != LOCAL_JSON) {
+			fprintf(stderr, "gleamctl: %s\n",
+				type == LOCAL_REFUSED && !r.fault ? part : "the daemon's answer can't be read");
+			goto free_text;
+		}
+		length = strlen(part);
+		if (length > ANSWER_SIZE_MAX - size || !(longer = realloc(text, size + length + 1))) {
+			fprintf(stderr, "gleamctl: the answer is too long\n");
+			goto free_text;
+		}
+		text = longer;
+		memcpy(text + size, part, length + 1);
+		size += length;
+		if (!more)
+			return text;
+	}
+
+free_text:
+	free(text);
+	return NULL;
+}
+
+json_t *ask(const char *socket_path, const char *cmd, json_t *args)
+{
+	json_t *request = args ? args : json_object();
+	json_t *answer = NULL;
+	json_error_t error;
+	char *text, *got = NULL;
+	int fd;
+
+	json_object_set_new(request, "cmd", json_string(cmd));
+	text = json_dumps(request, JSON_COMPACT);
+	json_decref(request);
+	fd = open_socket(socket_path);
+	if (fd < 0)
+		goto free_text;
+	if (!request_send(fd, text))
+		got = answer_read(fd);
+	close(fd);
+	if (!got)
+		goto free_text;
+	answer = json_loads(got, 0, &error);
+	if (!answer)
+		fprintf(stderr, "gleamctl: the daemon's answer is not JSON: %s\n", error.text);
+	free(got);
+	/* {"error": "..."}: it understood, and refuses. */
+	if (answer && json_is_string(json_object_get(answer, "error"))) {
+		fprintf(stderr, "gleamctl: %s\n", json_string_value(json_object_get(answer, "error")));
+		json_decref(answer);
+		answer = NULL;
+	}
+free_text:
+	free(text);
+	return answer;
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Asking the local gleamd: one JSON request, one JSON answer, over its socket. One thread.
+ */
+#ifndef GLEAMCTL_ASK_H
+#define GLEAMCTL_ASK_H
+
+#include <stdbool.h>
+
+#include <jansson.h>
+
+/* The socket asked for (--socket, GLEAM_SOCKET), or where a daemon of the user or of the machine listens. Static. */
+const char *ask_socket(const char *asked);
+
+/* Whether somebody listens there; says nothing. */
+bool ask_is_there(const char *socket_path);
+
+/*
+ * Sends {"cmd": @cmd, ...@args}. Takes @args (NULL: none). The answer belongs to the caller; NULL after one line on stderr
+ * that says what and what to do.
+ */
+json_t *ask(const char *socket_path, const char *cmd, json_t *args);
+
+#endif

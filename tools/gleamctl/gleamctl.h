@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gleamctl's commands and what they share. One thread. Exit status: 0, 1 when it failed (one line on stderr: what, why, what to
+ * do), 2 for wrong usage.
+ */
+#ifndef GLEAMCTL_H
+#define GLEAMCTL_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include <jansson.h>
+
+#define EXIT_FAILED 1
+#define EXIT_USAGE  2
+
+/* What every command understands; `run` and `key` have more. */
+struct options {
+	bool json;
+	const char *socket; /* NULL: the default place */
+	const char *server; /* run */
+	const char *tenant; /* key new */
+	/* what is left of the command line */
+	char **words;
+	int count;
+};
+
+struct command {
+	const char *name;
+	const char *arguments; /* behind the name in its usage line */
+	const char *summary;   /* one line of the list */
+	const char *help;      /* the options and whatever else there is to say */
+	int words_min;
+	int words_max; /* -1: any number */
+	const char *takes; /* letters: j --json, s --socket, S --server, t --tenant */
+	int (*run)(const struct options *options);
+};
+
+extern const struct command commands[];
+
+/* show.c */
+int show_status(const struct options *options);
+int show_servers(const struct options *options);
+int show_clients(const struct options *options);
+int show_stats(const struct options *options);
+int show_version(const struct options *options);
+/* key.c */
+int key_command(const struct options *options);
+/* run.c */
+int run_command(const struct options *options);
+
+/* One line on stderr behind "gleamctl: "; returns EXIT_FAILED. */
+int failed(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* The same with a pointer to the help of @command; returns EXIT_USAGE. */
+int misused(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* As --json shows it. Takes @value. EXIT_FAILED when stdout can't be written. */
+int json_show(json_t *value);
+/* Whether all of stdout has been written; a closed pipe is no error of ours. */
+int output_end(void);
+
+#endif

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+/* gleamctl: asks and commands the gleamd of this machine. Reads the command line. One thread. */
+#include <errno.h>
+#include <getopt.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/gleamctl/gleamctl.h"
+
+#define NAME_MAX_SIZE 32 /* longer than any command's: what is typed beyond is no misspelling */
+#define NEAR	      3	 /* letters wrong, more is another word */
+
+#define HELP_COMMON                                                                                            \
+	"  --json          print JSON instead of text\n"                                                       \
+	"  --socket PATH   where gleamd listens (default: $GLEAM_SOCKET, the user's own daemon, the machine's)\n" \
+	"  --help          this text\n"
+
+const struct command commands[] = {
+	{ "status", "", "the daemon, its servers and its clients", HELP_COMMON, 0, 0, "js", show_status },
+	{ "servers", "", "servers: state, load, round trip time, GPUs", HELP_COMMON, 0, 0, "js", show_servers },
+	{ "clients", "", "programs that use Gleam now: a user's own, root sees all", HELP_COMMON, 0, 0, "js", show_clients },
+	{ "stats", "PID", "CUDA functions that a program has called: calls, bytes, round trips, time waited", HELP_COMMON, 1, 1,
+	  "js", show_stats },
+	{ "key", "new|show [FILE]", "make the key that daemons share, or show whose it is (never the secret)",
+	  "  new             make a key in FILE (default: /etc/gleam/key for root, ~/.config/gleam/key otherwise);\n"
+	  "                  a file that is there is never overwritten\n"
+	  "  show            tell tenant and id of the keys in FILE\n"
+	  "\n"
+	  "  --tenant NAME   whose key it is (default: default); tenants share nothing on a server\n"
+	  "  --json          print JSON instead of text\n"
+	  "  --help          this text\n",
+	  1, 2, "jt", key_command },
+	{ "run", "-- PROGRAM [ARGUMENT...]", "run a program on a remote GPU",
+	  "The program gets LD_LIBRARY_PATH with the folder of Gleam's libcuda.so.1 in front, and gleamctl becomes it.\n"
+	  "Exit status: the program's; 127 if there is no such program, 126 if it can't be run.\n"
+	  "\n"
+	  "  --server NAME   use this server and no other (sets GLEAM_SERVER)\n"
+	  "  --socket PATH   where gleamd listens (sets GLEAM_SOCKET)\n"
+	  "  --help          this text\n",
+	  1, -1, "sS", run_command },
+	{ "version", "", "version of gleamctl and of the running daemon", HELP_COMMON, 0, 0, "js", show_version },
+	{ 0 },
+};
+
+enum { OPT_HELP = 256, OPT_VERSION };
+
+static const struct option long_options[] = {
+	{ "json", no_argument, NULL, 'j' },	  { "socket", required_argument, NULL, 's' },
+	{ "server", required_argument, NULL, 'S' }, { "tenant", required_argument, NULL, 't' },
+	{ "help", no_argument, NULL, OPT_HELP },  { "version", no_argument, NULL, OPT_VERSION },
+	{ NULL, 0, NULL, 0 },
+};
+
+int failed(const char *format, ...)
+{
+	va_list args;
+
+	fflush(stdout);
+	fputs("gleamctl: ", stderr);
+	va_start(args, format);
+	vfprintf(stderr, format, args);
+	va_end(args);
+	fputc('\n', stderr);
+	return EXIT_FAILED;
+}
+
+int misused(const char *command, const char *format, ...)
+{
+	va_list args;
+
+	fputs("gleamctl: ", stderr);
+	va_start(args, format);
+	vfprintf(stderr, format, args);
+	va_end(args);
+	if (command)
+		fprintf(stderr, "; see gleamctl %s --help\n", command);
+	else
+		fputs("; see gleamctl --help\n", stderr);
+	return EXIT_USAGE;
+}
+
+int output_end(void)
+{
+	if (fflush(stdout) == 0 && !ferror(stdout))
+		return 0;
+	/* Whoever reads has seen enough, as head does. */
+	if (errno == EPIPE)
+		return 0;
+	fprintf(stderr, "gleamctl: can't write the output: %s\n", strerror(errno));
+	return EXIT_FAILED;
+}
+
+int json_show(json_t *value)
+{
+	if (!value)
+		return failed("out of memory");
+	json_dumpf(value, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER | JSON_REAL_PRECISION(12));
+	putchar('\n');
+	json_decref(value);
+	return output_end();
+}
+
+static void usage(FILE *out)
+{
+	fputs("usage: gleamctl COMMAND [options]\n"
+	      "Asks the gleamd of this machine, makes its keys, runs programs on remote GPUs.\n"
+	      "\n",
+	      out);
+	for (const struct command *command = commands; command->name; command++)
+		fprintf(out, "  %-8s  %s\n", command->name, command->summary);
+	fputs("\n"
+	      "gleamctl COMMAND --help tells the options of a command.\n"
+	      "Exit status: 0; 1 if it failed, with a line on stderr; 2 for wrong usage.\n",
+	      out);
+}
+
+static void command_usage(const struct command *command)
+{
+	printf("usage: gleamctl %s [options]%s%s\n%s\n\n%s", command->name, *command->arguments ? " " : "", command->arguments,
+	       command->summary, command->help);
+}
+
+/* ---- the nearest command to what was typed ---- */
+
+/* Letters to insert, remove, replace or swap. */
+static unsigned distance(const char *a, const char *b)
+{
+	unsigned rows[3][NAME_MAX_SIZE + 1];
+	size_t n = strlen(a), m = strlen(b);
+
+	if (n > NAME_MAX_SIZE || m > NAME_MAX_SIZE)
+		return UINT8_MAX;
+	for (size_t j = 0; j <= m; j++)
+		rows[0][j] = (unsigned)j;
+	for (size_t i = 1; i <= n; i++) {
+		unsigned *row = rows[i % 3];
+		const unsigned *above = rows[(i - 1) % 3];
+
+		row[0] = (unsigned)i;
+		for (size_t j = 1; j <= m; j++) {
+			unsigned best = above[j - 1] + (a[i - 1] != b[j - 1]);
+
+			if (above[j] + 1 < best)
+				best = above[j] + 1;
+			if (row[j - 1] + 1 < best)
+				best = row[j - 1] + 1;
+			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && rows[(i - 2) % 3][j - 2] + 1 < best)
+				best = rows[(i - 2) % 3][j - 2] + 1;
+			row[j] = best;
+		}
+	}
+	return rows[n % 3][m];
+}
+
+static const char *nearest(const char *typed)
+{
+	const char *best = NULL;
+	unsigned best_distance = NEAR;
+
+	for (const struct command *command = commands; command->name; command++) {
+		/* The beginning of a name is that name: cl, stat. */
+		unsigned d = *typed && strncmp(command->name, typed, strlen(typed)) == 0 ? 0 : distance(typed, command->name);
+
+		if (d < best_distance) {
+			best = command->name;
+			best_distance = d;
+		}
+	}
+	return best;
+}
+
+static const struct command *command_find(const char *name)
+{
+	for (const struct command *command = commands; command->name; command++)
+		if (strcmp(command->name, name) == 0)
+			return command;
+	return NULL;
+}
+
+/* ---- options ---- */
+
+/* Exit status, or -1: go on. */
+static int options_read(const struct command *command, int argc, char **argv, struct options *options)
+{
+	int id, index = 0;
+
+	opterr = 0;
+	/* run: the first word that is no option begins the program's own command line. */
+	while ((id = getopt_long(argc, argv, command->words_max < 0 ? "+:" : ":", long_options, &index)) != -1) {
+		if (id == OPT_HELP) {
+			command_usage(command);
+			return output_end();
+		}
+		if (id == ':')
+			return misused(command->name, "%s needs a value", argv[optind - 1]);
+		if (id == '?' || id == OPT_VERSION || !strchr(command->takes, id))
+			return misused(command->name, "`%s` is not an option of %s",
+				       id == '?' ? argv[optind - 1] : argv[optind - (long_options[index].has_arg && !strchr(argv[optind - 1], '=') ? 2 : 1)],
+				       command->name);
+		if (id == 'j')
+			options->json = true;
+		else if (id == 's')
+			options->socket = optarg;
+		else if (id == 'S')
+			options->server = optarg;
+		else if (id == 't')
+			options->tenant = optarg;
+	}
+	options->words = argv + optind;
+	options->count = argc - optind;
+	if (options->count < command->words_min)
+		return misused(command->name, "%s needs %s", command->name,
+			       strcmp(command->name, "key") ? command->arguments : "new or show");
+	if (command->words_max >= 0 && options->count > command->words_max)
+		return misused(command->name, "`%s` is one word too many", options->words[command->words_max]);
+	return -1;
+}
+
+int main(int argc, char **argv)
+{
+	struct options options = { 0 };
+	const struct command *command;
+	const char *near;
+	int status;
+
+	/* A closed pipe is an error of writing, not a death. A program that run starts gets the default back. */
+	signal(SIGPIPE, SIG_IGN);
+	if (argc < 2) {
+		usage(stderr);
+		return EXIT_USAGE;
+	}
+	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "help") == 0) {
+		usage(stdout);
+		return output_end();
+	}
+	command = command_find(strcmp(argv[1], "--version") ? argv[1] : "version");
+	if (!command) {
+		if (argv[1][0] == '-')
+			return misused(NULL, "`%s` is not an option here: the command comes first", argv[1]);
+		near = nearest(argv[1]);
+		return near ? misused(NULL, "`%s` is not a command; did you mean `%s`?", argv[1], near) :
+			      misused(NULL, "`%s` is not a command", argv[1]);
+	}
+	status = options_read(command, argc - 1, argv + 1, &options);
+	if (status >= 0)
+		return status;
+	if (command->run == run_command)
+		signal(SIGPIPE, SIG_DFL);
+	return command->run(&options);
+}
