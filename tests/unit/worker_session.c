@@ -137,6 +137,80 @@ bool child_run(void (*test)(struct client *c), void (*prepare)(struct client *c)
 	return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
+/* ---- a process ---- */
+
+static void sibling_path(const char *name, char *path, size_t size)
+{
+	ssize_t got = readlink("/proc/self/exe", path, size - 1);
+
+	CHECK(got > 0);
+	path[got] = '\0';
+	for (int i = 0; i < 3; i++)
+		*strrchr(path, '/') = '\0';
+	snprintf(path + strlen(path), size - strlen(path), "/%s", name);
+}
+
+pid_t process_start(struct client *c, const char *driver, const char *argument, char *status_out, size_t size)
+{
+	char program[4096], path[4096], text[3][16];
+	char *argv[] = { program, "--session-fd", text[0], "--doorbell-fd", text[1], "--status-fd", text[2], "--driver", path,
+			 (char *)argument, NULL };
+	int status[2];
+	ssize_t got;
+	size_t at = 0;
+	pid_t pid;
+
+	memset(c, 0, sizeof(*c));
+	c->worker.settings.range_device = RANGE_DEVICE;
+	sibling_path("bin/gleam-worker", program, sizeof(program));
+	if (strchr(driver, '/')) {
+		snprintf(path, sizeof(path), "%s", driver);
+	} else {
+		char name[256];
+
+		snprintf(name, sizeof(name), "lib/%s", driver);
+		sibling_path(name, path, sizeof(path));
+	}
+	CHECK(shm_make(&c->shm, protocol_hash, (uint32_t)getpid()) == 0);
+	shm_ring_c2n(&c->shm, &c->c2n);
+	shm_ring_n2c(&c->shm, &c->n2c);
+	c->worker.doorbell = eventfd(0, 0);
+	CHECK(pipe(status) == 0);
+	pid = fork();
+	if (pid == 0) {
+		int fd = dup(c->shm.fd); /* without close-on-exec */
+
+		close(status[0]);
+		snprintf(text[0], sizeof(text[0]), "%d", fd);
+		snprintf(text[1], sizeof(text[1]), "%d", c->worker.doorbell);
+		snprintf(text[2], sizeof(text[2]), "%d", status[1]);
+		execv(program, argv);
+		_exit(99);
+	}
+	close(status[1]);
+	while (at < size - 1 && (got = read(status[0], status_out + at, size - 1 - at)) > 0)
+		at += (size_t)got;
+	status_out[at] = '\0';
+	close(status[0]);
+	return pid;
+}
+
+int process_end(struct client *c, pid_t pid)
+{
+	int status;
+
+	CHECK(waitpid(pid, &status, 0) == pid);
+	close(c->worker.doorbell);
+	shm_close(&c->shm);
+	while (c->seen) {
+		struct seen *next = c->seen->next;
+
+		free(c->seen);
+		c->seen = next;
+	}
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
 /* ---- sending ---- */
 
 uint64_t send_frame(struct client *c, uint16_t op, uint8_t flags, const struct bulk_ref *bulk, const void *payload,

@@ -74,6 +74,14 @@ struct client {
 /* Runs @test in a child with a fresh worker; true if it ended well. @prepare is called before the worker starts. */
 bool child_run(void (*test)(struct client *c), void (*prepare)(struct client *c));
 
+/*
+ * The same with bin/gleam-worker in a process of its own, on @driver (a name beside libfakecuda.so, or a path).
+ * @argument is one more for it, or NULL. "R" or the reason comes in @status_out; c->worker is not used.
+ */
+pid_t process_start(struct client *c, const char *driver, const char *argument, char *status_out, size_t size);
+/* Waits for its end and gives the exit status (or 128 + signal); everything of @c is closed. */
+int process_end(struct client *c, pid_t pid);
+
 /* What the calls of this file send as context and slot. */
 #define CTX 0
 
