@@ -106,6 +106,18 @@ static CUlaunchAttribute *attribute_place(struct launch *launch, CUlaunchAttribu
 	return launch->attr_count < LAUNCH_ATTRIBUTES ? &launch->attrs[launch->attr_count++] : NULL;
 }
 
+/* A cluster of no blocks is none: the driver takes it, and so it isn't sent. */
+static bool attribute_is_nothing(struct launch *launch, const CUlaunchAttribute *attribute)
+{
+	if (attribute->id != CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION || launch->cluster[0] || launch->cluster[1] ||
+	    launch->cluster[2])
+		return false;
+	for (uint32_t i = 0; i < launch->attr_count; i++)
+		if (launch->attrs[i].id == attribute->id)
+			launch->attrs[i] = launch->attrs[--launch->attr_count];
+	return true;
+}
+
 CUresult launch_attributes(struct call *call, struct launch *launch, const CUlaunchAttribute *attrs, uint32_t count)
 {
 	if (count && !attrs)
@@ -124,6 +136,8 @@ CUresult launch_attributes(struct call *call, struct launch *launch, const CUlau
 		result = attribute_take(call, launch, &attrs[i], &taken);
 		if (result)
 			return result;
+		if (attribute_is_nothing(launch, &taken))
+			continue;
 		place = attribute_place(launch, taken.id);
 		if (!place)
 			return CUDA_ERROR_INVALID_VALUE;

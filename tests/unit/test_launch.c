@@ -378,6 +378,9 @@ static void test_clusters(void **state)
 	CUlaunchAttribute sixteen = { .id = 4, .value.clusterDim = { 16, 1, 1 } };
 
 	assert_int_equal(WITH(4, .clusterDim = { 2, 1, 1 }), CUDA_SUCCESS);
+	assert_int_equal(fake_worker.launch.attrs_size, 72);
+	assert_int_equal(WITH(4, .clusterDim = { 0, 0, 0 }), CUDA_SUCCESS);
+	assert_int_equal(fake_worker.launch.attrs_size, 0);
 	assert_int_equal(WITH(4, .clusterDim = { 3, 1, 1 }), CUDA_ERROR_INVALID_CLUSTER_SIZE);
 	assert_int_equal(WITH(4, .clusterDim = { 0, 1, 1 }), CUDA_ERROR_INVALID_CLUSTER_SIZE);
 	assert_int_equal(launch(clustered, 1, 1, 1, 64, 1, 1, 0, NULL, NULL), CUDA_ERROR_INVALID_CLUSTER_SIZE);
