@@ -14,6 +14,7 @@
 #include "broker/worker/device.h"
 #include "broker/worker/executor.h"
 #include "broker/worker/fault.h"
+#include "broker/worker/grant.h"
 #include "broker/worker/image.h"
 #include "broker/worker/note.h"
 #include "broker/worker/pinned.h"
@@ -180,8 +181,12 @@ static void objects_end(struct ending *e)
 /* The worker's memory was registered in the context that was reset. */
 static CUresult home_again(struct worker *w)
 {
-	CUresult r = w->drv.cuDevicePrimaryCtxReset_v2(w->devices[0]);
+	CUresult r;
 
+	/* What the worker itself has in it. */
+	grants_context_lost(w, 0);
+	w->own[0].open = false;
+	r = w->drv.cuDevicePrimaryCtxReset_v2(w->devices[0]);
 	if (r == CUDA_SUCCESS)
 		r = w->drv.cuDevicePrimaryCtxRetain(&w->home, w->devices[0]);
 	if (r == CUDA_SUCCESS)
@@ -192,6 +197,32 @@ static CUresult home_again(struct worker *w)
 	if (r != CUDA_SUCCESS)
 		complain("the device's primary context was lost and can't be made again: %d", (int)r);
 	return r;
+}
+
+static void library_count(void *arg, uint64_t handle, struct object *o)
+{
+	uint32_t *count = arg;
+
+	++*count;
+}
+
+/*
+ * Libraries outlive a context, but not the contents of their variables in it: only a real reset brings back those that
+ * the image has. It takes the worker's own memory along, so nobody else may be using that.
+ */
+static bool needs_reset(struct worker *w, const struct context *c)
+{
+	uint32_t libraries = 0;
+
+	object_each(w->tables, OBJECT_LIBRARY, library_count, &libraries);
+	if (!libraries)
+		return false;
+	for (uint32_t i = 0; i < SESSION_CONTEXTS; i++)
+		if (w->contexts[i].open && &w->contexts[i] != c && w->contexts[i].device == c->device) {
+			note(w, "context %u is reset beside others: variables of libraries keep their values", c->index);
+			return false;
+		}
+	return true;
 }
 
 static CUresult context_close(struct worker *w, struct context *c)
@@ -221,10 +252,15 @@ static CUresult context_close(struct worker *w, struct context *c)
 		r = w->drv.cuCtxDestroy_v2(c->driver);
 	} else {
 		r = w->drv.cuDevicePrimaryCtxRelease_v2(w->devices[c->device]);
-		if (lost && c->home)
-			r = home_again(w);
-		else if (lost)
-			w->drv.cuDevicePrimaryCtxReset_v2(w->devices[c->device]);
+		if (lost || needs_reset(w, c)) {
+			if (c->home) {
+				r = home_again(w);
+			} else {
+				grants_context_lost(w, c->device);
+				w->own[c->device].open = false;
+				w->drv.cuDevicePrimaryCtxReset_v2(w->devices[c->device]);
+			}
+		}
 	}
 	w->current_known = false;
 

@@ -259,6 +259,18 @@ static struct stream *wiper(struct worker *w, uint32_t device, struct context *c
 	return *s;
 }
 
+void grants_context_lost(struct worker *w, uint32_t device)
+{
+	struct stream *s = w->grant ? w->grant->wipers[device] : NULL;
+
+	if (!s)
+		return;
+	w->grant->wipers[device] = NULL;
+	w->drv.cuStreamSynchronize(s->driver);
+	stream_bury(w, s, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+	stream_put(w, s);
+}
+
 /* Takes @ask on success: it is answered when the memory is clean. */
 static CUresult ask_wipe(struct worker *w, struct grant_ask *ask)
 {

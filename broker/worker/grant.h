@@ -9,5 +9,7 @@
 #include "broker/worker/state.h"
 
 void grants_stop(struct worker *w);
+/* The worker's own context of a device is about to be reset: the stream that wipes there is given up. */
+void grants_context_lost(struct worker *w, uint32_t device);
 
 #endif
