@@ -13,6 +13,8 @@
 #include "broker/lib/fd.h"
 #include "broker/lib/log.h"
 #include "broker/lib/slot.h"
+#include "broker/proto/progress.h"
+#include "gen/ops.h"
 
 #define SEAT_FRAMES_MAX	    64u			  /* a seat's turn in a round */
 #define SEAT_CONSUMED_BYTES (SESSION_C2N_SIZE / 4) /* freed ring that is told at once */
@@ -46,8 +48,12 @@ struct seat {
 	uint64_t look_ns; /* pause until the next look at a tail that doesn't move */
 	struct loop_timer consumed;
 
+	/* for the load: which streams have work that isn't finished, by progress word */
 	uint64_t asked;	   /* sequence number of the newest command that wants a reply */
 	uint64_t answered; /* of the newest reply */
+	uint32_t issued[SESSION_PROGRESS_WORDS];
+	uint32_t reached[SESSION_PROGRESS_WORDS];
+	uint32_t unfinished; /* words with issued beyond reached */
 
 	struct loop_post post;
 };
@@ -191,17 +197,58 @@ struct seat *seat_new(struct loop *loop, struct link *link, uint32_t session, co
 
 /* ---- down: what the client wrote ---- */
 
-/* Remembers which replies are outstanding: for the load only, so a forged header spoils nothing. */
+static bool word_is_finished(const struct seat *seat, uint32_t word)
+{
+	return progress_reached(seat->reached[word], seat->issued[word]);
+}
+
+/* A command was issued to the stream of @word, or its work is known to be done up to @value. */
+static void word_issued(struct seat *seat, uint32_t word, uint64_t seq)
+{
+	bool finished = word_is_finished(seat, word);
+
+	seat->issued[word] = (uint32_t)seq;
+	seat->unfinished += finished && !word_is_finished(seat, word);
+}
+
+static void word_reached(struct seat *seat, uint32_t word, uint32_t value)
+{
+	bool finished = word_is_finished(seat, word);
+
+	seat->reached[word] = value;
+	if (!finished && word_is_finished(seat, word))
+		seat->unfinished--;
+	else if (finished && !word_is_finished(seat, word))
+		seat->unfinished++;
+}
+
+/*
+ * Remembers what is outstanding: for the load only, so a forged header spoils nothing else. Of a command's payload the
+ * stream is looked at, which stands first so that one needn't decode.
+ */
 static void seat_note(struct seat *seat, const uint8_t *bytes, uint32_t size)
 {
 	struct frame_hdr hdr;
 
-	for (uint32_t at = 0; at + sizeof(hdr) <= size; at += RING_ALIGN(hdr.size)) {
+	for (uint32_t at = 0; size - at >= sizeof(hdr) && at < size; at += RING_ALIGN(hdr.size)) {
+		uint32_t payload = sizeof(hdr);
+		uint64_t stream;
+		uint32_t word;
+
 		memcpy(&hdr, bytes + at, sizeof(hdr));
 		if (hdr.size < FRAME_ALIGN || hdr.size > size - at)
 			break;
-		if (hdr.kind == FRAME_COMMAND && (hdr.flags & FRAME_WANTS_REPLY))
+		if (hdr.kind != FRAME_COMMAND)
+			continue;
+		if (hdr.flags & FRAME_WANTS_REPLY)
 			seat->asked = hdr.seq;
+		if (hdr.flags & (FRAME_BULK_UP | FRAME_BULK_DOWN))
+			payload += sizeof(struct bulk_ref);
+		if (hdr.op >= OP_MAX || !(op_info[hdr.op].flags & OP_SCOPE_STREAM) || hdr.size < payload + sizeof(stream))
+			continue;
+		memcpy(&stream, bytes + at + payload, sizeof(stream));
+		if (progress_word(stream, hdr.ctx, &word))
+			word_issued(seat, word, hdr.seq);
 	}
 }
 
@@ -297,8 +344,15 @@ static int seat_frame(struct seat *seat, const struct frame_hdr *hdr, const uint
 {
 	if (hdr->kind != FRAME_REPLY && hdr->kind != FRAME_NOTICE)
 		return -EPROTO;
-	if (hdr->kind == FRAME_REPLY)
+	if (hdr->kind == FRAME_REPLY) {
 		seat->answered = hdr->seq;
+	} else if (hdr->op == NOTICE_PROGRESS && hdr->size >= sizeof(*hdr) + 8) {
+		uint32_t words[2];
+
+		memcpy(words, frame + sizeof(*hdr), sizeof(words));
+		if (words[0] < SESSION_PROGRESS_WORDS)
+			word_reached(seat, words[0], words[1]);
+	}
 	if (hdr->flags & FRAME_BULK_DOWN) {
 		struct bulk_ref ref = ring_bulk_ref(frame);
 
@@ -395,7 +449,7 @@ static void seat_bell_arm(struct seat *seat)
 
 bool seat_is_busy(const struct seat *seat)
 {
-	return seat->state == SEAT_LIVE && (seat->asked > seat->answered || seat->seen < seat->c2n.at ||
+	return seat->state == SEAT_LIVE && (seat->asked > seat->answered || seat->unfinished || seat->seen < seat->c2n.at ||
 					    __atomic_load_n(&seat->mirror.bulk_pending, __ATOMIC_RELAXED));
 }
 

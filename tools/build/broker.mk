@@ -12,7 +12,7 @@ CPPFLAGS += $(shell $(PKG_CONFIG) --cflags fuse3)
 endif
 BROKER_ALL := $(BROKER_LIB) $(BROKER_CORE) $(BROKER_NODE) $(BROKER_LOCAL)
 
-$(eval $(call program,bin/gleamd,broker/gleamd.c $(BROKER_ALL) $(O)/gen/api.c,$(BROKER_LIBS)))
+$(eval $(call program,bin/gleamd,broker/gleamd.c $(BROKER_ALL) $(O)/gen/api.c $(O)/gen/ops.c,$(BROKER_LIBS)))
 
 # --- tests ----------------------------------------------------------------------------------------
 
@@ -20,3 +20,8 @@ FAKE_LIB := broker/lib/ring.c broker/lib/shm.c broker/lib/slot.c broker/lib/hash
 
 $(eval $(call program,tests/fake/fake-worker,tests/fake/fake_worker.c $(FAKE_LIB)))
 $(eval $(call program,tests/fake/fake-client,tests/fake/fake_client.c tests/fake/fake_session.c $(FAKE_LIB)))
+$(eval $(call unit,test_ring,tests/unit/test_ring.c broker/lib/ring.c broker/lib/shm.c broker/lib/slot.c))
+$(eval $(call unit,test_conf,tests/unit/test_conf.c broker/lib/conf.c broker/lib/key.c broker/lib/fd.c broker/lib/log.c \
+	broker/core/address.c,-linih))
+$(eval $(call unit,test_json,tests/unit/test_json.c broker/lib/json.c))
+$(eval $(call unit,test_loop,tests/unit/test_loop.c broker/core/loop.c broker/lib/fd.c broker/lib/log.c,-luring -lseccomp))
