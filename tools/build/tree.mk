@@ -1,0 +1,3 @@
+# Tests of the /gleam tree; the tree itself is part of gleamd, see broker.mk.
+
+$(eval $(call unit,test_tree,tests/unit/test_tree.c broker/local/tree_node.c broker/local/tree_file.c $(O)/gen/api.c,))
