@@ -244,10 +244,20 @@ static void seat_note(struct seat *seat, const uint8_t *bytes, uint32_t size)
 			seat->asked = hdr.seq;
 		if (hdr.flags & (FRAME_BULK_UP | FRAME_BULK_DOWN))
 			payload += sizeof(struct bulk_ref);
+		/* Its streams go with it; those of other contexts count again with their next command. */
+		if (hdr.op == OP_gleamContextClose) {
+			memcpy(seat->reached, seat->issued, sizeof(seat->reached));
+			seat->unfinished = 0;
+		}
 		if (hdr.op >= OP_MAX || !(op_info[hdr.op].flags & OP_SCOPE_STREAM) || hdr.size < payload + sizeof(stream))
 			continue;
 		memcpy(&stream, bytes + at + payload, sizeof(stream));
-		if (progress_word(stream, hdr.ctx, &word))
+		if (!progress_word(stream, hdr.ctx, &word))
+			continue;
+		/* Of a stream that is gone nothing more is told. */
+		if (hdr.op == OP_cuStreamDestroy_v2)
+			word_reached(seat, word, seat->issued[word]);
+		else
 			word_issued(seat, word, hdr.seq);
 	}
 }

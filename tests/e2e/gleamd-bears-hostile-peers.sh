@@ -1,0 +1,227 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# A broker that breaks the link protocol loses its link or its session, a node that does so likewise; both daemons go on, and
+# other versions are refused in words on both sides.
+# time-limit: 120
+. "$(dirname "$0")/../lib/e2e.sh"
+. "$(dirname "$0")/../fake/daemons.sh"
+
+node_up node
+broker_up broker
+client broker echo 10
+PYTHONPATH=$TOP/tests/fake PYTHONDONTWRITEBYTECODE=1 python3 - "$PORT" "$OUT" "$TMP" <<'PY' || { cat "$TMP"/*.log; fail "see above"; }
+import os, struct, subprocess, sys, time
+from peer import *
+port, out, tmp = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+gleamd, client = out + "/bin/gleamd", out + "/tests/fake/fake-client"
+
+def daemon(node_port, *more):
+    path = f"{tmp}/p{node_port}.sock"
+    log = open(f"{tmp}/p{node_port}.log", "w")
+    d = subprocess.Popen([gleamd, "--no-fuse", "--socket", path, "--server", f"gpu=127.0.0.1:{node_port}", *more], stderr=log)
+    while not os.path.exists(path):
+        time.sleep(0.02)
+    return d, path
+
+def run(path, *args):
+    return subprocess.Popen([client, path, *args], stdout=subprocess.PIPE, text=True)
+
+# ---- a hostile node ----
+
+def against(what, breach, expected):
+    """A session on a node of ours, which then does breach(command, bulk, session)."""
+    node = Node()
+    d, path = daemon(node.port, "--lanes", "1")
+    held = run(path, "op", "12")	# FAKE_STALL: one command, then it waits for the end
+    command, bulk = node.link()
+    _, session, body = command.until(ATTACH)
+    command.send(message(ATTACHED, session, struct.pack("<I", 0) + text("")))
+    assert command.until(SPAN)
+    breach(command, bulk[0], session)
+    got = held.communicate(timeout=10)[0].strip()
+    assert got == f"ended: {expected}", (what, got)
+    assert d.poll() is None, what
+    for c in [command] + bulk:
+        c.close()
+    d.terminate()
+    assert d.wait(10) == 0, (what, d.returncode)
+    return node.hash
+
+frames = lambda *f: lambda c, b, s: [c.send(message(FRAME, s, x)) for x in f]
+HASH = against("an end in words", lambda c, b, s: c.send(message(ENDED, s, struct.pack("<I", 2) + text("it died"))), 2)
+against("a frame cut short", frames(b"12345678"), 4)
+against("a frame of another size", frames(frame(size=99)), 4)
+against("a command from a node", frames(frame(kind=1)), 4)
+against("unknown flags", frames(frame(flags=0x40)), 4)
+against("a slot that isn't", frames(frame(slot=9999)), 4)
+against("a reply too long for its slot", frames(frame(payload=bytes(9000))), 4)
+against("a progress word that isn't", frames(frame(kind=3, op=1, payload=struct.pack("<II", 99999, 1))), 4)
+against("an error without a context", frames(frame(kind=3, op=2, payload=struct.pack("<III", 64, 1, 1))), 4)
+against("an arena that runs back", frames(frame(kind=3, op=3, payload=struct.pack("<Q", 4096)),
+                                          frame(kind=3, op=3, payload=struct.pack("<Q", 0))), 4)
+against("commands consumed that never were", lambda c, b, s: c.send(message(CONSUMED, s, struct.pack("<Q", 1 << 40))), 4)
+against("an end that says nothing", lambda c, b, s: c.send(message(ENDED, s)), 4)
+against("bulk bytes out of the arena", lambda c, b, s: b.send(message(BULK_DOWN, s, struct.pack("<II", 32 << 20, 64) + bytes(64))), 3)
+against("bulk bytes over the message", lambda c, b, s: b.send(message(BULK_DOWN, s, struct.pack("<II", 0, 65) + bytes(64))), 3)
+against("a frame behind bulk bytes that lies", lambda c, b, s: b.send(
+    message(BULK_DOWN, s, struct.pack("<II", 0, 64) + bytes(64) + frame(size=77))), 3)
+against("a command on a lane", lambda c, b, s: b.send(message(FRAME, s, frame())), 3)
+against("an endless message", lambda c, b, s: c.send(message(FRAME, s, b"", size=0xffffffff)), 3)
+against("an unknown message", lambda c, b, s: c.send(message(99, s)), 3)
+against("flags", lambda c, b, s: c.send(message(FRAME, s, frame(), flags=1)), 3)
+against("a lane that ends", lambda c, b, s: b.close(), 3)
+against("a report that isn't", lambda c, b, s: c.send(message(REPORT, 0, b"\1\0\0\0")), 3)
+
+def refused(what, play, says):
+    node = Node()
+    d, path = daemon(node.port, "--lanes", "1")
+    start = time.time()
+    held = run(path, "try")
+    kept = play(node)
+    got = held.communicate(timeout=10)[0]
+    assert got.startswith("refused") and says in got, (what, got)
+    assert time.time() - start < 3.2, (what, time.time() - start)
+    d.terminate()
+    assert d.wait(10) == 0, what
+
+refused("silence", lambda n: n.accept(answer=False), "no answer in time")
+refused("another answer", lambda n: n.accept(answer=False)[0].send(hello(n.hash, 0, 7)), "another hello")
+refused("another version", lambda n: n.accept(answer=False)[0].send(hello(n.hash, version=2)), "update the older one")
+refused("another protocol", lambda n: n.accept(answer=False)[0].send(hello(bytes(32))), "update the older one")
+def says_no(n):
+    command, bulk = n.link()
+    _, session, _ = command.until(ATTACH)
+    # Bytes for a session that isn't there yet go nowhere.
+    bulk[0].send(message(BULK_DOWN, session, struct.pack("<II", 0, 64) + bytes(64)))
+    command.send(message(ATTACHED, session, struct.pack("<I", 7) + text("full house")))
+    return command, bulk
+refused("a full node", says_no, "full house")
+def never(n):
+    command, bulk = n.link()
+    command.until(ATTACH)
+    return command, bulk
+refused("a node that never attaches", never, "did not attach")
+
+# ---- a hostile broker ----
+
+def good_client():
+    got = run(f"{tmp}/broker.sock", "echo", "5")
+    assert got.wait(20) == 0
+
+def closes(what, raw):
+    c = connect(port)
+    c.send(raw)
+    assert c.is_closed(), what
+    c.close()
+
+closes("no hello", message(PING, 0, bytes(8)))
+closes("a long hello", message(HELLO, 0, bytes(2000)))
+closes("no lanes", hello(HASH, 0, 0))
+closes("too many lanes", hello(HASH, 0, 17))
+closes("a lane beyond", hello(HASH, 3, 2))
+closes("bytes behind a hello of a lane", hello(HASH, 1, 1) + b"xx")
+c = connect(port)
+c.send(hello(HASH, version=9))
+kind, _, body = c.next()
+assert kind == REFUSED and b"update the older one" in body
+assert c.is_closed()
+c = connect(port)
+c.send(hello(bytes(32)))
+kind, _, body = c.next()
+assert kind == REFUSED and b"update the older one" in body
+c = connect(port)
+c.send(hello(HASH, 1, 1, ident=os.urandom(16)))
+kind, _, body = c.next()
+assert kind == REFUSED and b"isn't here" in body
+
+def link():
+    ident = os.urandom(16)
+    c = connect(port)
+    c.send(hello(HASH, 0, 1, ident))
+    assert c.next()[0] == HELLO
+    b = connect(port)
+    b.send(hello(HASH, 1, 1, ident))
+    assert b.next()[0] == HELLO
+    # A second one of the same lane is refused.
+    again = connect(port)
+    again.send(hello(HASH, 1, 1, ident))
+    assert again.next()[0] == REFUSED
+    return c, b
+
+def breaks(what, *raws, lane=False):
+    """A link with a session; the raw messages end all of it."""
+    c, b = link()
+    c.send(message(ATTACH, 5, attach_body()))
+    kind, session, body = c.until(ATTACHED)
+    assert session == 5 and body[:4] == bytes(4), (what, body)
+    for raw in raws:
+        (b if lane else c).send(raw)
+    assert c.is_closed(), what
+    assert b.is_closed(), what
+    good_client()
+
+breaks("an unknown message", message(77, 5))
+breaks("a message too short", message(SPAN, 5))
+breaks("a size below the header's", message(SPAN, 5, b"", size=8))
+breaks("an endless message", message(SPAN, 5, b"", size=0xfffffff0))
+breaks("the same session again", message(ATTACH, 5, attach_body()))
+breaks("session 0", message(ATTACH, 0, attach_body()))
+breaks("an attach cut short", message(ATTACH, 6, attach_body()[:10]))
+breaks("a string without an end", message(ATTACH, 6, struct.pack("<III", 1, 1, 0xffffffff)))
+breaks("a report request cut short", message(REPORT_WANTED, 0, b"\0"))
+up = lambda offset, size, cookie, raw: message(BULK_UP, 5, struct.pack("<QQII", 1, cookie, offset, size) + raw)
+breaks("up out of the arena", up(64 << 20, 64, 64 << 20, bytes(64)), lane=True)
+breaks("up over the arena's end", up((64 << 20) - 65536, 70000, (64 << 20) - 65536, bytes(70000)), lane=True)
+breaks("up beside a granule", up(8, 64, 8, bytes(64)), lane=True)
+breaks("up with another cookie", up(0, 64, 65536, bytes(64)), lane=True)
+breaks("up that is longer than its message", up(0, 65, 0, bytes(64)), lane=True)
+breaks("a span on a lane", message(SPAN, 5, bytes(32)), lane=True)
+
+def ends(what, *raws):
+    """Only the session ends, with END_PROTOCOL; the link goes on."""
+    c, b = link()
+    c.send(message(ATTACH, 5, attach_body()))
+    c.until(ATTACHED)
+    for raw in raws:
+        c.send(raw)
+    kind, session, body = c.until(ENDED)
+    assert session == 5 and struct.unpack_from("<I", body)[0] == 4, (what, body)
+    c.send(message(PING, 0, bytes(8)))
+    assert c.until(PONG), what
+    # Late messages for it are dropped, also bulk.
+    c.send(message(SPAN, 5, bytes(32)))
+    b.send(up(0, 64, 0, bytes(64)))
+    c.send(message(PING, 0, bytes(8)))
+    assert c.until(PONG), what
+    c.close()
+    b.close()
+    good_client()
+
+ends("a span that leaves a gap", message(SPAN, 5, struct.pack("<Q", 64) + bytes(64)))
+ends("a span beside the alignment", message(SPAN, 5, struct.pack("<Q", 0) + bytes(63)))
+spans = []
+at = 0
+part = frame(kind=1, op=12, payload=bytes(8))
+spans.append(message(SPAN, 5, struct.pack("<Q", 0) + part))
+at = len(part)
+filler = frame(kind=1, op=1, payload=bytes(60000 - 24))
+while at <= 4 << 20:			# more than the ring has room for
+    spans.append(message(SPAN, 5, struct.pack("<Q", at) + filler))
+    at += len(filler)
+ends("spans without room", *spans)
+# Links that come and go, half open, many at once.
+for i in range(20):
+    c = connect(port)
+    c.send(hello(HASH, 0, 4, os.urandom(16))[: 1 + i * 5])
+    if i % 2:
+        c.close()
+cs = [link() for i in range(10)]
+for c, b in cs:
+    c.send(message(ATTACH, 1, attach_body()))
+for c, b in cs:
+    c.close()
+good_client()
+PY
+client broker echo 10
+daemons_down broker node
+same workers 0 "$(count_workers)"
