@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The calls' fake layer and its worker. The test's thread. */
+/* The calls' fake layer and its workers. Test threads. */
 #include "tests/unit/fake_call.h"
 
 #include <elf.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,30 +16,26 @@
 
 #define CELLS_SIZE (SESSION_CELLS * SESSION_CELL_SIZE)
 
-struct fake_worker fake_worker;
+__thread struct fake_worker fake_worker;
 struct context fake_contexts[2];
 
 static struct session session;
 static struct device device;
 static struct snapshot_device raw;
-static struct thread thread = { .number = 1 };
-static uint8_t frame[FRAME_SIZE_MAX] __attribute__((aligned(8)));
-static bool frame_open;
-static uint8_t *cells;
-static uint32_t cells_out;
-static uint8_t piece[SESSION_CELL_SIZE];
-static uint8_t reply[65536] __attribute__((aligned(8)));
-static struct writer reply_writer;
+static __thread struct thread thread = { .number = 1 };
+static __thread uint8_t frame[FRAME_SIZE_MAX] __attribute__((aligned(8)));
+static __thread bool frame_open;
+static __thread uint8_t *cells;
+static __thread uint8_t *blob;
+static __thread uint32_t cells_out;
+static __thread uint8_t piece[SESSION_CELL_SIZE];
+static __thread uint8_t reply[65536] __attribute__((aligned(8)));
+static __thread struct writer reply_writer;
 
-void fake_reset(void)
+static void device_make(void)
 {
 	int32_t *a = raw.attributes;
 
-	free(fake_worker.image);
-	memset(&fake_worker, 0, sizeof(fake_worker));
-	if (!cells)
-		cells = calloc(1, CELLS_SIZE);
-	memset(cells, 0xa5, CELLS_SIZE);
 	strcpy(raw.name, "NVIDIA H200");
 	a[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK] = 1024;
 	a[CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X] = a[CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y] = 1024;
@@ -66,6 +63,26 @@ void fake_reset(void)
 		if (!fake_contexts[i].epoch)
 			fake_contexts[i].epoch = 1;
 	}
+}
+
+void fake_reset(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, device_make);
+	free(fake_worker.image);
+	memset(&fake_worker, 0, sizeof(fake_worker));
+	if (!cells)
+		cells = malloc(CELLS_SIZE);
+	memset(cells, 0xa5, SESSION_CELL_SIZE);
+}
+
+void fake_release(void)
+{
+	free(fake_worker.image);
+	free(cells);
+	free(blob);
+	fake_worker.image = cells = blob = NULL;
 }
 
 struct call fake_call(void)
@@ -171,18 +188,20 @@ static size_t verdict_write(uint8_t *to, size_t size, CUresult code)
 
 /* Long answers have functions with long names, not long logs: the test asks for a little room instead. */
 #define FIRST_CELLS (64u << 10)
+#define BLOB_SIZE   (8u << 20)
 
 static CUresult verdict_answer(const struct bulk_ref *ref, CUresult code, bool again)
 {
-	static uint8_t blob[8u << 20] __attribute__((aligned(8)));
 	uint8_t *to = cells + ref->offset;
 	size_t size;
 
+	if (!blob)
+		blob = malloc(BLOB_SIZE);
 	if (fake_worker.raw) {
 		memcpy(to, fake_worker.raw, fake_worker.raw_size < ref->size ? fake_worker.raw_size : ref->size);
 		return CUDA_SUCCESS;
 	}
-	size = verdict_write(blob, sizeof(blob), code);
+	size = verdict_write(blob, BLOB_SIZE, code);
 	if (!size)
 		abort();
 	if (size > ref->size || (!again && size > FIRST_CELLS)) {

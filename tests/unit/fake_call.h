@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The layer of calls without a session: a command is decoded by a small worker in the test as soon as it is posted, and
- * answered before call_wait() returns. In place of libgleamcuda/call.c, session.c, stream.c, device.c and thread.c.
+ * answered before call_wait() returns. In place of libgleamcuda/call.c, session.c, stream.c, device.c and thread.c. Each
+ * thread has a worker of its own; what they share is what is tested.
  */
 #ifndef GLEAM_TESTS_FAKE_CALL_H
 #define GLEAM_TESTS_FAKE_CALL_H
@@ -21,7 +22,7 @@ struct fake_function {
 	int32_t attributes[VERDICT_ATTRIBUTES];
 };
 
-extern struct fake_worker {
+extern __thread struct fake_worker {
 	/* what it answers */
 	const struct fake_function *functions;
 	uint32_t function_count;
@@ -56,8 +57,10 @@ extern struct fake_worker {
 
 extern struct context fake_contexts[2];
 
-/* Everything as at the start: an H200's limits, no counts. Objects of the library stay. */
+/* This thread's worker as at the start; the first call makes the device, with an H200's limits. Objects of the library stay. */
 void fake_reset(void);
+/* Before a thread ends. */
+void fake_release(void);
 /* A call in context 0. */
 struct call fake_call(void);
 /* Cells and frames that are out must be back. */

@@ -8,3 +8,4 @@ CLIENT_IMAGE_LIBS := -lzstd -llz4
 $(eval $(call unit,test_image,tests/unit/test_image.c $(CLIENT_IMAGE),$(CLIENT_IMAGE_LIBS)))
 $(eval $(call unit,test_launch,tests/unit/test_launch.c $(CLIENT_IMAGE),$(CLIENT_IMAGE_LIBS)))
 $(eval $(call unit,test_occupancy,tests/unit/test_occupancy.c $(CLIENT_IMAGE),$(CLIENT_IMAGE_LIBS)))
+$(eval $(call unit,test_program_threads,tests/unit/test_program_threads.c $(CLIENT_IMAGE),$(CLIENT_IMAGE_LIBS)))
