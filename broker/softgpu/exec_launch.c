@@ -63,6 +63,7 @@ static void block_free(struct exec_grid *grid, struct exec_block *block)
 static struct exec_block *block_new(struct exec_grid *grid)
 {
 	struct exec_block *block = calloc(1, sizeof(*block));
+	const uint32_t *dims = grid->launch->block;
 
 	if (!block)
 		return NULL;
@@ -89,6 +90,14 @@ static struct exec_block *block_new(struct exec_grid *grid)
 		warp->code = grid->module->code;
 		warp->block = block;
 		warp->id = i;
+		/* the same in every block: divisions would be most of what a small block costs */
+		for (uint32_t lane = 0; lane < EXEC_LANES; lane++) {
+			uint32_t thread = i * EXEC_LANES + lane;
+
+			warp->tid[0][lane] = thread % dims[0];
+			warp->tid[1][lane] = thread / dims[0] % dims[1];
+			warp->tid[2][lane] = thread / dims[0] / dims[1];
+		}
 	}
 	return block;
 fail:
@@ -100,7 +109,6 @@ static void block_start(struct exec_block *block, uint64_t index)
 {
 	const struct exec_grid *grid = block->grid;
 	const struct ptx_launch *launch = grid->launch;
-	const uint32_t *dims = launch->block;
 
 	block->index = index;
 	block->ctaid[0] = (uint32_t)(index % launch->grid[0]);
@@ -115,13 +123,6 @@ static void block_start(struct exec_block *block, uint64_t index)
 		uint32_t lanes = grid->threads - i * EXEC_LANES;
 
 		warp->lanes = lanes >= EXEC_LANES ? EXEC_FULL : (1u << lanes) - 1;
-		for (uint32_t lane = 0; lane < EXEC_LANES; lane++) {
-			uint32_t thread = i * EXEC_LANES + lane;
-
-			warp->tid[0][lane] = thread % dims[0];
-			warp->tid[1][lane] = thread / dims[0] % dims[1];
-			warp->tid[2][lane] = thread / dims[0] / dims[1];
-		}
 		exec_warp_start(warp);
 	}
 }

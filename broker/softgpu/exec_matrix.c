@@ -272,3 +272,121 @@ void exec_movmatrix(struct exec_warp *warp, const struct exec_insn *insn, uint32
 	for (uint32_t lane = 0; lane < EXEC_LANES; lane++)
 		DST(uint32_t)[lane] = matrix[lane % 4 * 2][lane / 4] | (uint32_t)matrix[lane % 4 * 2 + 1][lane / 4] << 16;
 }
+
+/* ---- wmma ---- */
+
+static bool whole_warp(struct exec_warp *warp, uint32_t mask)
+{
+	if (mask != EXEC_FULL)
+		exec_fault(warp, PTX_FAULT_INSTRUCTION, (uint32_t)__builtin_ctz(mask), 0, 0, false,
+			   "a matrix instruction without the whole warp");
+	return mask == EXEC_FULL;
+}
+
+/* Element e of a fragment: which lane, register and part. */
+static uint8_t *fragment(struct exec_warp *warp, const uint32_t *slots, uint32_t e, uint32_t size)
+{
+	uint32_t lane = e % EXEC_LANES;
+	uint32_t i = e / EXEC_LANES;
+	uint32_t per = 4 / size;
+
+	return exec_slot(warp, slots[i / per]) + lane * 4 + i % per * size;
+}
+
+static uint64_t element_address(const struct exec_wmma *wmma, const struct exec_insn *insn, uint64_t base, uint32_t stride,
+				uint32_t e)
+{
+	uint32_t row = e / wmma->columns;
+	uint32_t column = e % wmma->columns;
+	uint64_t index = insn->sub[1] ? (uint64_t)column * stride + row : (uint64_t)row * stride + column;
+
+	return base + index * insn->sub[2];
+}
+
+static uint32_t stride_of(struct exec_warp *warp, const struct exec_wmma *wmma, const struct exec_insn *insn)
+{
+	if (wmma->stride != WMMA_NONE)
+		return ((const uint32_t *)exec_slot(warp, wmma->stride))[0];
+	return insn->sub[1] ? wmma->rows : wmma->columns;
+}
+
+static void wmma_copy(struct exec_warp *warp, const struct exec_insn *insn, uint32_t mask, bool store)
+{
+	const struct exec_wmma *wmma = (const struct exec_wmma *)warp->block->grid->module->tables[insn->target];
+	uint64_t base = SRC(0, uint64_t)[0] + (uint64_t)insn->imm;
+	uint32_t size = insn->sub[2];
+	uint32_t stride;
+
+	if (!whole_warp(warp, mask))
+		return;
+	stride = stride_of(warp, wmma, insn);
+	for (uint32_t e = 0; e < wmma->rows * wmma->columns; e++) {
+		void *memory = exec_pointer(warp, insn->flags & 7, 0, element_address(wmma, insn, base, stride, e), size, size, store);
+		uint8_t *part = fragment(warp, wmma->d, e, size);
+
+		if (!memory)
+			return;
+		if (store)
+			memcpy(memory, part, size);
+		else
+			memcpy(part, memory, size);
+	}
+}
+
+void exec_wmma_load(struct exec_warp *warp, const struct exec_insn *insn, uint32_t mask)
+{
+	wmma_copy(warp, insn, mask, false);
+}
+
+void exec_wmma_store(struct exec_warp *warp, const struct exec_insn *insn, uint32_t mask)
+{
+	wmma_copy(warp, insn, mask, true);
+}
+
+static double fragment_value(struct exec_warp *warp, const uint32_t *slots, enum ptx_type type, uint32_t e)
+{
+	uint32_t size = ptx_type_size(type);
+	uint32_t bits = 0;
+
+	memcpy(&bits, fragment(warp, slots, e, size), size);
+	if (type == T_S32)
+		return (int32_t)bits;
+	return type == T_F32 ? (double)bits_float(bits) : element(type, bits, 0);
+}
+
+void exec_wmma_mma(struct exec_warp *warp, const struct exec_insn *insn, uint32_t mask)
+{
+	const struct exec_wmma *wmma = (const struct exec_wmma *)warp->block->grid->module->tables[insn->target];
+	uint32_t m = insn->sub[0];
+	uint32_t n = insn->sub[1];
+	uint32_t k = insn->sub[2];
+	enum ptx_type type = (enum ptx_type)insn->imm;
+	enum ptx_type to = insn->flags & 0x7f;
+	enum ptx_type from = insn->flags >> 7 & 0x7f;
+	float a[32 * 16];
+	float b[32 * 16];
+	float results[256];
+
+	if (!whole_warp(warp, mask))
+		return;
+	for (uint32_t e = 0; e < m * k; e++)
+		a[e] = (float)fragment_value(warp, wmma->a, type, e);
+	for (uint32_t e = 0; e < k * n; e++)
+		b[e] = (float)fragment_value(warp, wmma->b, type, e);
+	for (uint32_t e = 0; e < m * n; e++) {
+		const float *row = a + e / n * k;
+		float sum = (float)fragment_value(warp, wmma->c, from, e);
+
+		for (uint32_t i = 0; i < k; i++)
+			sum += row[i] * b[i * n + e % n];
+		results[e] = sum;
+	}
+	for (uint32_t e = 0; e < m * n; e++) {
+		uint16_t half = to == T_F16 ? float_half(results[e]) : 0;
+
+		if (to == T_F16)
+			memcpy(fragment(warp, wmma->d, e, 2), &half, 2);
+		else
+			memcpy(fragment(warp, wmma->d, e, 4), &results[e], 4);
+	}
+}

@@ -25,4 +25,24 @@ void exec_ldmatrix(struct exec_warp *warp, const struct exec_insn *insn, uint32_
 void exec_stmatrix(struct exec_warp *warp, const struct exec_insn *insn, uint32_t mask);
 void exec_movmatrix(struct exec_warp *warp, const struct exec_insn *insn, uint32_t mask);
 
+/*
+ * wmma: a fragment's layout is ours to choose. Lane l holds elements e = l, l + 32, ... of the matrix (row-major by
+ * m x k, k x n or m x n), as many as there are; 16-bit ones two in a register.
+ */
+struct exec_wmma {
+	uint32_t d[8];
+	uint32_t a[8];
+	uint32_t b[8];
+	uint32_t c[8];
+	uint32_t rows;
+	uint32_t columns;
+	uint32_t stride; /* slot, or none: packed */
+};
+#define WMMA_NONE UINT32_MAX
+/* load and store: sub[0] type, sub[1] column-major, sub[2] bytes of an element; sub[3] unused, a 64-bit base */
+void exec_wmma_load(struct exec_warp *warp, const struct exec_insn *insn, uint32_t mask);
+void exec_wmma_store(struct exec_warp *warp, const struct exec_insn *insn, uint32_t mask);
+/* sub[0] m, sub[1] n, sub[2] k; imm: type of A and B; flags: types of D and C */
+void exec_wmma_mma(struct exec_warp *warp, const struct exec_insn *insn, uint32_t mask);
+
 #endif

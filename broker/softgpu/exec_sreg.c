@@ -195,6 +195,17 @@ void exec_sreg(struct exec_warp *warp, const struct exec_insn *insn, uint32_t ma
 		*d = (*d & ~mask) | (value ? mask : 0);
 		return;
 	}
+	if (insn->sub[1] == 4 && !varies) { /* the common ones, without asking for each lane */
+		uint32_t *d = DST(uint32_t);
+
+		FOR_LANES(lane, mask)
+			d[lane] = (uint32_t)value;
+		return;
+	}
+	if (insn->sub[1] == 4 && sreg <= SR_TID_Z && mask == EXEC_FULL) {
+		memcpy(DST(uint32_t), warp->tid[sreg - SR_TID_X], sizeof(warp->tid[0]));
+		return;
+	}
 	FOR_LANES(lane, mask)
 	{
 		uint64_t v = varies ? lane_sreg(warp, sreg, lane) : value;

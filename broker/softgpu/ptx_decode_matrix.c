@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Decodes mma.sync, ldmatrix, stmatrix, movmatrix. wmma and wgmma are refused. */
+/* Decodes mma.sync, ldmatrix, stmatrix, movmatrix. wmma of halves. wgmma is refused. */
 #include <string.h>
 
 #include "broker/softgpu/exec_matrix.h"
@@ -193,6 +193,152 @@ static void decode_movmatrix(struct decoder *d)
 	insn->src[3] = all;
 }
 
+/* ---- wmma ---- */
+
+static const struct {
+	const char *name;
+	uint8_t m;
+	uint8_t n;
+	uint8_t k;
+} wmma_shapes[] = { { "m16n16k16", 16, 16, 16 }, { "m32n8k16", 32, 8, 16 }, { "m8n32k16", 8, 32, 16 } };
+
+/* The address in 64 bits, whose lane 0 counts. */
+static void wmma_address(struct decoder *d, const struct ptx_operand *operand, enum exec_space space, struct exec_insn *draft)
+{
+	struct exec_insn *insn;
+	uint32_t wide;
+
+	draft->flags = (uint16_t)decode_address(d, operand, space, draft);
+	if (draft->sub[3] == X_BASE_32) {
+		struct exec_insn blank = { .sub = { T_U64, T_U32, 8, 4 } };
+
+		wide = decode_temp(d, T_B64);
+		insn = decode_emit(d, exec_lanes()->cvt(&blank), EXEC_ALU);
+		insn->dst = wide;
+		insn->src[0] = draft->src[0];
+		draft->src[0] = wide;
+	} else if (draft->sub[3] == X_BASE_NONE) {
+		draft->src[0] = decode_const(d, 0, 8);
+	} else if (draft->sub[3] != X_BASE_64) {
+		decode_fail(d, "an address of another kind");
+	}
+}
+
+static uint32_t wmma_registers(enum ptx_type type, uint32_t elements)
+{
+	/* A and B of halves have eight registers whatever their shape; ours fill what they need of them */
+	return elements / EXEC_LANES / (4 / ptx_type_size(type));
+}
+
+static void decode_wmma(struct decoder *d)
+{
+	struct exec_wmma wmma;
+	struct exec_insn draft = { 0 };
+	struct exec_insn *insn;
+	bool load = decode_take(d, "load");
+	bool store = !load && decode_take(d, "store");
+	bool row_a;
+	bool column;
+	bool fragment_a;
+	bool fragment_b;
+	enum exec_space space;
+	enum ptx_type type;
+	unsigned int shape;
+	uint32_t count;
+	uint32_t table;
+	uint32_t all;
+
+	memset(&wmma, 0, sizeof(wmma));
+	if (!load && !store && !decode_take(d, "mma"))
+		decode_fail(d, "unknown instruction");
+	fragment_a = load && decode_take(d, "a");
+	fragment_b = load && !fragment_a && decode_take(d, "b");
+	if (load && !fragment_a && !fragment_b && !decode_take(d, "c"))
+		decode_fail(d, "no matrix");
+	if (store && !decode_take(d, "d"))
+		decode_fail(d, "no matrix");
+	if (!decode_take(d, "sync"))
+		decode_fail(d, "without .sync");
+	(void)decode_take(d, "aligned");
+	row_a = decode_take(d, "row");
+	column = decode_take(d, "col");
+	if (!load && !store) /* the layouts that the fragments were loaded with: ours do not depend on them */
+		(void)(decode_take(d, "row") || decode_take(d, "col"));
+	for (shape = 0; shape < 3 && !decode_take(d, wmma_shapes[shape].name); shape++)
+		;
+	if (shape == 3)
+		decode_fail(d, "another shape");
+	(void)row_a;
+	all = decode_const(d, EXEC_FULL, 4);
+	if (!load && !store) {
+		enum ptx_type to;
+		enum ptx_type from;
+
+		(void)decode_take(d, "rn");
+		to = decode_type(d);
+		from = decode_type(d);
+		type = T_F16;
+		if (to == T_BF16 || to == T_S8 || to == T_U8 || to == T_S32)
+			decode_fail(d, "another type");
+		if (from == T_BF16) { /* .f32.bf16.bf16.f32 */
+			if (decode_type(d) != T_BF16)
+				decode_fail(d, "another type");
+			type = T_BF16;
+			from = decode_type(d);
+		}
+		decode_done(d);
+		decode_count(d, 4, 4);
+		if ((to != T_F32 && to != T_F16) || (from != T_F32 && from != T_F16))
+			decode_fail(d, "another type");
+		for (int i = 0; i < 2; i++) {
+			const struct ptx_operand *operand = decode_operand(d, i ? 2u : 1u);
+			uint32_t needed = wmma_registers(type, i ? wmma_shapes[shape].k * wmma_shapes[shape].n
+								 : wmma_shapes[shape].m * wmma_shapes[shape].k);
+
+			if (operand->kind != OP_VECTOR || operand->count < needed || operand->count > 8)
+				decode_fail(d, "%u registers were expected", needed);
+			registers(d, operand, operand->count, T_B32, true, i ? wmma.b : wmma.a);
+		}
+		registers(d, decode_operand(d, 3), from == T_F16 ? 4 : 8, T_B32, true, wmma.c);
+		registers(d, decode_operand(d, 0), to == T_F16 ? 4 : 8, T_B32, false, wmma.d);
+		table = table_new(d, &wmma, sizeof(wmma));
+		insn = decode_emit(d, exec_wmma_mma, EXEC_SYNC);
+		insn->src[3] = all;
+		insn->target = table;
+		insn->sub[0] = wmma_shapes[shape].m;
+		insn->sub[1] = wmma_shapes[shape].n;
+		insn->sub[2] = wmma_shapes[shape].k;
+		insn->imm = type;
+		insn->flags = (uint16_t)(to | from << 7);
+		return;
+	}
+	space = decode_space(d);
+	type = decode_type(d);
+	decode_done(d);
+	decode_count(d, 2, 3);
+	if (type != T_F16 && type != T_BF16 && (type != T_F32 || fragment_a || fragment_b))
+		decode_fail(d, "another type");
+	wmma.rows = fragment_b ? wmma_shapes[shape].k : wmma_shapes[shape].m;
+	wmma.columns = fragment_a ? wmma_shapes[shape].k : wmma_shapes[shape].n;
+	wmma.stride = d->statement->operand_count == 3 ? decode_source(d, decode_operand(d, 2), T_B32) : WMMA_NONE;
+	wmma_address(d, decode_operand(d, store ? 0 : 1), space, &draft);
+	count = decode_operand(d, store ? 1 : 0)->count;
+	if (decode_operand(d, store ? 1 : 0)->kind != OP_VECTOR || count > 8 ||
+	    count < wmma_registers(type, wmma.rows * wmma.columns))
+		decode_fail(d, "another number of registers");
+	registers(d, decode_operand(d, store ? 1 : 0), count, T_B32, store, wmma.d);
+	table = table_new(d, &wmma, sizeof(wmma));
+	insn = decode_emit(d, store ? exec_wmma_store : exec_wmma_load, EXEC_SYNC);
+	insn->src[0] = draft.src[0];
+	insn->src[3] = all;
+	insn->imm = draft.imm;
+	insn->flags = draft.flags;
+	insn->target = table;
+	insn->sub[0] = (uint8_t)type;
+	insn->sub[1] = column;
+	insn->sub[2] = (uint8_t)ptx_type_size(type);
+}
+
 bool decode_matrix(struct decoder *d)
 {
 	const char *opcode = d->statement->opcode;
@@ -205,6 +351,8 @@ bool decode_matrix(struct decoder *d)
 		decode_ldst(d, true);
 	else if (!strcmp(opcode, "movmatrix"))
 		decode_movmatrix(d);
+	else if (!strcmp(opcode, "wmma"))
+		decode_wmma(d);
 	else
 		return false;
 	return true;

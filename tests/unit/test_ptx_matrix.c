@@ -126,6 +126,36 @@ static void transposed(void **state)
 	kit_unload(module);
 }
 
+static void tile(void **state)
+{
+	struct ptx_module *module = kit_load("matrix");
+	int stride = 24;
+	uint16_t *a = kit_alloc(16 * 24 * 2);
+	uint16_t *b = kit_alloc(256 * 2);
+	float *c = kit_alloc(16 * 24 * 4);
+	int x[16][16];
+	int y[16][16];
+
+	(void)state;
+	for (int i = 0; i < 256; i++) {
+		a[i / 16 * stride + i % 16] = small_half(x[i / 16][i % 16] = (int)(kit_random() % 64) - 32);
+		b[i] = small_half(y[i / 16][i % 16] = (int)(kit_random() % 64) - 32);
+	}
+	kit_run_ok(module, "wmma_tile", 1, 32, 0, PARAMS(&a, &b, &c, &stride));
+	for (int row = 0; row < 16; row++)
+		for (int column = 0; column < 24; column++) {
+			int want = 1;
+
+			for (int k = 0; k < 16 && column < 16; k++)
+				want += x[row][k] * y[column][k];
+			assert_true(c[row * stride + column] == (column < 16 ? 2 * (float)want : 0));
+		}
+	kit_free(a);
+	kit_free(b);
+	kit_free(c);
+	kit_unload(module);
+}
+
 /* ---- textures ---- */
 
 #define HANDLE 0x1234567890ull
@@ -216,7 +246,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(halves),     cmocka_unit_test(bytes),	  cmocka_unit_test(doubles),
-		cmocka_unit_test(transposed), cmocka_unit_test(textures),
+		cmocka_unit_test(transposed), cmocka_unit_test(tile), cmocka_unit_test(textures),
 	};
 
 	return cmocka_run_group_tests(tests, kit_setup, kit_teardown);

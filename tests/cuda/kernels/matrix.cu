@@ -91,3 +91,22 @@ extern "C" __global__ void transpose_load(const uint16_t *in, uint32_t *out)
 	asm volatile("ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16 {%0}, [%1];" : "=r"(r) : "r"(at));
 	out[lane] = r;
 }
+
+#include <mma.h>
+
+// c = a * b for one tile of 16 x 16, b by columns.
+extern "C" __global__ void wmma_tile(const __half *a, const __half *b, float *c, int stride)
+{
+	using namespace nvcuda;
+	wmma::fragment<wmma::matrix_a, 16, 16, 16, __half, wmma::row_major> fa;
+	wmma::fragment<wmma::matrix_b, 16, 16, 16, __half, wmma::col_major> fb;
+	wmma::fragment<wmma::accumulator, 16, 16, 16, float> fc;
+
+	wmma::fill_fragment(fc, 1.0f);
+	wmma::load_matrix_sync(fa, a, stride);
+	wmma::load_matrix_sync(fb, b, 16);
+	wmma::mma_sync(fc, fa, fb, fc);
+	for (int i = 0; i < fc.num_elements; i++)
+		fc.x[i] *= 2.0f;
+	wmma::store_matrix_sync(c, fc, stride, wmma::mem_row_major);
+}
