@@ -317,7 +317,7 @@ static const char *mount_advice(void)
 	if (access("/dev/fuse", F_OK) < 0)
 		return "there is no /dev/fuse: modprobe fuse, or give the container that device";
 	if (geteuid() != 0 && access("/dev/fuse", R_OK | W_OK) < 0)
-		return "/dev/fuse may not be opened: install the package fuse3";
+		return "/dev/fuse is not for ordinary users here: the package fuse3 changes that, or chmod 666 /dev/fuse as root";
 	if (geteuid() != 0)
 		return "an ordinary user needs fusermount3 (package fuse3) and a folder of its own";
 	return "mounting needs CAP_SYS_ADMIN, or fusermount3 (package fuse3)";

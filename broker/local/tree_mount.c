@@ -14,6 +14,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -99,19 +100,20 @@ static int mount_type(const char *path, char *type_out, size_t size)
 }
 
 /*
- * What stat() of @path gives, from a process that can be left behind: a file system whose daemon is stopped answers never.
+ * What the file system at @path says, from a process that can be left behind: a file system whose daemon is stopped answers never.
  * -ETIMEDOUT then.
  */
 static int look(const char *path)
 {
 	pid_t pid = fork();
 	struct pollfd ready = { .events = POLLIN };
-	struct stat st;
+	struct statfs fs;
 	int status = 0;
 	int err;
 
+	/* Not stat(): the kernel may remember what that asks for. */
 	if (pid == 0)
-		_exit(stat(path, &st) == 0 ? 0 : errno & 0xff);
+		_exit(statfs(path, &fs) == 0 ? 0 : errno & 0xff);
 	if (pid < 0)
 		return -errno;
 	ready.fd = (int)syscall(SYS_pidfd_open, pid, 0);

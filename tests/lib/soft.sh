@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+# For end-to-end tests with the software GPU: a node that offers it and a client daemon; after tests/lib/e2e.sh.
+#
+#	soft_up [OPTION]...	both daemons, the client one with these options; socket $TMP/client.sock, server `lab`
+#	program NAME [ARG]...	a program of tests/cuda through them
+#	tree_or_skip		a test that needs FUSE is skipped where there is none
+
+need_built bin/gleamd bin/gleam-worker lib/libcuda.so.1 lib/libsoftcuda.so tests/cuda/vecadd
+export GLEAM_SOCKET=$TMP/client.sock
+
+log_has() { grep -q -- "$2" "$TMP/$1.log"; }
+
+node_start() {
+	PORT=${PORT:-$(free_port)}
+	start_bg node "$OUT/bin/gleamd" --socket "$TMP/node.sock" --listen "127.0.0.1:$PORT" --driver softgpu --no-fuse
+	wait_for 20 log_has node "is ready" || fail "the node does not start: $(cat "$TMP/node.log")"
+}
+
+client_start() {
+	start_bg client "$OUT/bin/gleamd" --socket "$TMP/client.sock" --server "lab=127.0.0.1:$PORT" "$@"
+	wait_for 20 log_has client "is ready" || fail "the client daemon does not start: $(cat "$TMP/client.log")"
+}
+
+soft_up() {
+	node_start
+	client_start "$@"
+}
+
+program() {
+	local name=$1
+	shift
+	LD_LIBRARY_PATH=$OUT/lib timeout 100 "$OUT/tests/cuda/$name" "$@"
+}
+
+tree_or_skip() {
+	[ -e /dev/fuse ] || skip "needs /dev/fuse"
+	[ "$(id -u)" = 0 ] || command -v fusermount3 >/dev/null 2>&1 || skip "an ordinary user needs fusermount3"
+	"$OUT/bin/gleamd" --help | grep -q -- --mount || skip "gleamd is built without the tree"
+	nm "$OUT/bin/gleamd" 2>/dev/null | grep -q fuse_session_mount || skip "gleamd is built without the tree"
+}
+
+# What fuse says of a folder, or nothing.
+mounted() { grep -q " $1 .* - fuse.gleam " /proc/self/mountinfo; }
+
+# A sanitizer's report in a daemon's log is a failure, whatever else went well.
+soft_down() {
+	local name bad
+	for name in client node; do
+		stop_bg "$name" || fail "$name ended with status $?: $(tail -5 "$TMP/$name.log")"
+	done
+	bad=$(grep -l -E 'ERROR: (Address|Leak|Thread)Sanitizer|WARNING: ThreadSanitizer|runtime error:|Assertion' "$TMP"/*.log || true)
+	[ -z "$bad" ] || fail "a daemon has complained: $(grep -h -A25 -E 'Sanitizer|runtime error:|Assertion' $bad | head -60)"
+}
