@@ -257,7 +257,7 @@ static void environment_make(const char *const *more, char **out)
 {
 	/* What a driver reads of its surroundings, and nothing of ours. Connections: as many hardware queues as there are. */
 	static char fixed[][48] = { "PATH=/usr/bin:/bin", "HOME=/nonexistent", "LC_ALL=C", "CUDA_DEVICE_MAX_CONNECTIONS=32" };
-	static const char *const kept[] = { "GLEAM_LOG", "GLEAM_SOFT_", "ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS" };
+	static const char *const kept[] = { "GLEAM_LOG", "GLEAM_SOFTGPU_", "ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS" };
 	int count = 0;
 
 	for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++)
