@@ -1,0 +1,105 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Wrong usage of gleamctl is one line that says what and where to look, and status 2; a misspelt command gets the right one.
+. "$(dirname "$0")/../lib/e2e.sh"
+
+need_built bin/gleamctl
+ctl=$OUT/bin/gleamctl
+export GLEAM_SOCKET=$TMP/nobody.sock
+
+# wrong STATUS WORDS -- ARGUMENT...
+wrong() {
+	local want=$1 words=$2
+	shift 3
+	same "status of gleamctl $*" "$want" "$(status_of "$ctl" "$@")"
+	same "lines of gleamctl $*" 1 "$(wc -l <"$TMP/status.out")"
+	grep -qF -- "gleamctl: $words" "$TMP/status.out" || fail "gleamctl $*: $(cat "$TMP/status.out")"
+}
+
+wrong 2 '`statsu` is not a command; did you mean `status`?; see gleamctl --help' -- statsu
+wrong 2 '`sevrers` is not a command; did you mean `servers`?' -- sevrers
+wrong 2 '`client` is not a command; did you mean `clients`?' -- client
+wrong 2 '`keys` is not a command; did you mean `key`?' -- keys
+wrong 2 '`xyzzy` is not a command; see gleamctl --help' -- xyzzy
+wrong 2 '`` is not a command; see' -- ''
+wrong 2 '`--json` is not an option here: the command comes first' -- --json status
+wrong 2 '`--fly` is not an option of status; see gleamctl status --help' -- status --fly
+wrong 2 '`-x` is not an option of status' -- status -x
+wrong 2 '`--server` is not an option of status' -- status --server lab
+wrong 2 '`--server=lab` is not an option of status' -- status --server=lab
+wrong 2 '`--tenant` is not an option of run' -- run --tenant x -- true
+wrong 2 '`--json` is not an option of run' -- run --json -- true
+wrong 2 '--socket needs a value' -- status --socket
+wrong 2 '`extra` is one word too many' -- servers extra
+wrong 2 'stats needs PID' -- stats
+wrong 2 '`12x` is not a process number' -- stats 12x
+wrong 2 '`-1` is not an option of stats' -- stats -1
+wrong 2 '`0` is not a process number' -- stats 0
+wrong 2 '`99999999999` is not a process number' -- stats 99999999999
+wrong 2 'key needs new or show' -- key
+wrong 2 '`old` is neither new nor show' -- key old
+wrong 2 '--tenant is for key new' -- key show --tenant x "$TMP/key"
+wrong 2 "\`a b\` can't be a tenant's name: letters, digits" -- key new --tenant 'a b' "$TMP/key"
+wrong 2 'run needs -- PROGRAM [ARGUMENT...]' -- run
+wrong 2 'run needs -- PROGRAM [ARGUMENT...]' -- run --server lab --
+wrong 1 "$TMP/nobody.sock: No such file or directory; no gleamd is running there: start it" -- status
+wrong 1 "$TMP/other.sock: No such file" -- clients --socket "$TMP/other.sock"
+wrong 1 "can't write $TMP/nowhere/key: No such file or directory; make its folder first" -- key new "$TMP/nowhere/key"
+wrong 1 "$TMP/key: can't read the key: No such file" -- key show "$TMP/key"
+[ ! -e "$TMP/key" ] || fail "a key was made"
+echo nonsense >"$TMP/bad"
+chmod 600 "$TMP/bad"
+wrong 1 "$TMP/bad:1: not a key; a line is" -- key show "$TMP/bad"
+chmod 644 "$TMP/bad"
+wrong 1 "$TMP/bad: others may read this key (mode 644); chmod 600" -- key show "$TMP/bad"
+long=$TMP/$(printf 'x%.0s' $(seq 200))
+wrong 1 "$long: a socket's path has at most 107 characters" -- status --socket "$long"
+
+# Something that isn't gleamd: closes, is silent, says nonsense.
+serve() {
+	python3 - "$TMP/$1.sock" "$1" <<'PY' &
+import socket, struct, sys, time
+s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+s.bind(sys.argv[1])
+s.listen(8)
+while True:
+    c, _ = s.accept()
+    request = c.recv(65536)
+    kind = sys.argv[2]
+    def packet(text, more=0, kind=17):
+        b = text.encode()
+        return struct.pack("<III", kind, more, len(b)) + b + b"\0"
+    if kind == "short":
+        c.send(b"\x11")
+    elif kind == "lies":
+        c.send(struct.pack("<III", 17, 0, 0xffffffff) + b"x")
+    elif kind == "words":
+        c.send(packet("certainly not JSON"))
+    elif kind == "partial":
+        c.send(packet('{"servers": [', 1))
+    elif kind == "refuses":
+        c.send(packet('{"error": "go away"}'))
+    elif kind == "odd":
+        c.send(packet('{"servers": 7, "clients": [{"pid": "x", "program": 3}, 5], "version": null}'))
+    if kind == "silent":
+        time.sleep(30)
+    c.close()
+PY
+	E2E_NAMES+=("$1") E2E_PIDS+=($!)
+	: >"$TMP/$1.log"
+	wait_for 5 test -S "$TMP/$1.sock"
+}
+for kind in short lies words partial refuses odd closes silent; do serve "$kind"; done
+wrong 1 "the daemon's answer can't be read" -- status --socket "$TMP/short.sock"
+wrong 1 "the daemon's answer can't be read" -- status --socket "$TMP/lies.sock"
+wrong 1 "the daemon's answer is not JSON" -- status --socket "$TMP/words.sock"
+wrong 1 "the daemon closed the connection" -- status --socket "$TMP/partial.sock"
+wrong 1 "the daemon closed the connection" -- status --socket "$TMP/closes.sock"
+wrong 1 "go away" -- status --socket "$TMP/refuses.sock"
+wrong 1 "the daemon does not answer" -- status --socket "$TMP/silent.sock"
+# Values of other types are as good as absent.
+for command in status servers clients; do
+	same "odd values in $command" 0 "$(status_of "$ctl" $command --socket "$TMP/odd.sock")"
+done
+same "help" 0 "$(status_of "$ctl" --help)"
+same "no command" 2 "$(status_of "$ctl")"
