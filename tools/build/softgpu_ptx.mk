@@ -20,6 +20,6 @@ $(O)/obj/broker/softgpu/exec_memory.o $(O)/obj/broker/softgpu/exec_warp.o: ALL_C
 softgpu_ptx_tests := $(filter-out test_ptx,$(patsubst tests/unit/%.c,%,$(sort $(wildcard tests/unit/test_ptx_*.c))))
 $(O)/obj/tests/unit/test_ptx.o $(O)/obj/tests/unit/test_ptx_module.o: CPPFLAGS += -DTEST_KERNELS='"$(abspath tests/cuda/kernels)"'
 $(O)/obj/tests/unit/test_ptx_elements.o: ALL_CFLAGS += -ffp-contract=off
-$(O)/obj/tests/unit/test_ptx_forms.o: ALL_CFLAGS += -ffp-contract=off -frounding-math
+$(O)/obj/tests/unit/test_ptx_forms.o $(O)/obj/tests/unit/test_ptx_forms_base.o: ALL_CFLAGS += -ffp-contract=off -frounding-math
 $(foreach test,$(softgpu_ptx_tests),$(eval $(call unit,$(test),tests/unit/$(test).c tests/unit/test_ptx.c \
 	$(SOFTGPU_PTX_SOURCES),$(SOFTGPU_PTX_LIBS))))

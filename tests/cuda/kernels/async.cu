@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// nvcc: -arch=compute_90
+// nvcc: -arch=compute_90 -diag-suppress 20054
 // What came with compute capability 8.0 and 9.0: asynchronous copies, mbarriers, warp reductions, clusters of one.
 #include <cooperative_groups.h>
 #include <cooperative_groups/reduce.h>
