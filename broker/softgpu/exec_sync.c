@@ -277,3 +277,47 @@ void exec_mbarrier_pending(struct exec_warp *warp, const struct exec_insn *insn,
 	FOR_LANES(lane, mask)
 		DST(uint32_t)[lane] = (uint32_t)(SRC(1, uint64_t)[lane] >> 1 & 0xfffff);
 }
+
+bool exec_mbarrier_complete(struct exec_warp *warp, uint32_t lane, uint64_t address, uint32_t bytes)
+{
+	struct mbarrier barrier;
+	void *pointer = exec_pointer(warp, X_SHARED, lane, address, 8, 8, true);
+
+	if (!pointer)
+		return false;
+	memcpy(&barrier, pointer, sizeof(barrier));
+	if (!barrier.valid) {
+		exec_fault(warp, PTX_FAULT_INSTRUCTION, lane, address, 8, false, "an mbarrier that was not initialised");
+		return false;
+	}
+	barrier.bytes -= (int32_t)bytes;
+	mbarrier_settle(&barrier);
+	memcpy(pointer, &barrier, sizeof(barrier));
+	return true;
+}
+
+void exec_copy_bulk(struct exec_warp *warp, const struct exec_insn *insn, uint32_t mask)
+{
+	FOR_LANES(lane, mask)
+	{
+		uint32_t bytes = SRC(2, uint32_t)[lane];
+		void *to;
+		void *from;
+
+		if (bytes % 16) {
+			exec_fault(warp, PTX_FAULT_MISALIGNED, lane, bytes, bytes, true, "a bulk copy of %u bytes", bytes);
+			return;
+		}
+		if (bytes) {
+			to = exec_pointer(warp, insn->sub[0], lane, SRC(0, uint64_t)[lane], bytes, 16, true);
+			if (!to)
+				return;
+			from = exec_pointer(warp, insn->sub[1], lane, SRC(1, uint64_t)[lane], bytes, 16, false);
+			if (!from)
+				return;
+			memmove(to, from, bytes);
+		}
+		if (insn->sub[2] && !exec_mbarrier_complete(warp, lane, SRC(3, uint64_t)[lane], bytes))
+			return;
+	}
+}

@@ -21,6 +21,10 @@ void exec_nanosleep(struct exec_warp *warp, const struct exec_insn *insn, uint32
 
 enum { MB_INIT, MB_INVAL, MB_ARRIVE, MB_ARRIVE_DROP, MB_EXPECT_TX, MB_COMPLETE_TX, MB_ARRIVE_EXPECT_TX, MB_TEST, MB_TEST_PARITY };
 /* sub[0] operation, src[1] its operand; sub[1]: dst is wanted */
+/* Bytes have arrived at the mbarrier at @address. False: a fault was raised. */
+bool exec_mbarrier_complete(struct exec_warp *warp, uint32_t lane, uint64_t address, uint32_t bytes);
+/* cp.async.bulk: src[0] to src[1], addresses in their spaces (sub[0], sub[1]); src[2] bytes, src[3] the mbarrier if sub[2] */
+void exec_copy_bulk(struct exec_warp *warp, const struct exec_insn *insn, uint32_t mask);
 void exec_mbarrier_pending(struct exec_warp *warp, const struct exec_insn *insn, uint32_t mask);
 void exec_mbarrier(struct exec_warp *warp, const struct exec_insn *insn, uint32_t mask);
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "broker/softgpu/exec_memory.h"
+#include "broker/softgpu/exec_sync.h"
 #include "broker/softgpu/ptx_decode.h"
 
 /* What changes nothing for us: caches, eviction, prefetch sizes, scopes (ours is always the system). */
@@ -265,6 +266,90 @@ static void decode_atomic(struct decoder *d, bool red)
 
 /* ---- cp.async ---- */
 
+/* The address as a value of 64 bits in its space. */
+static uint32_t address_value(struct decoder *d, const struct ptx_operand *operand, enum exec_space *space)
+{
+	struct exec_insn draft = { 0 };
+	struct exec_insn *insn;
+	uint32_t base;
+	uint32_t offset;
+	uint32_t sum;
+
+	*space = decode_address(d, operand, *space, &draft);
+	if (draft.sub[3] == X_BASE_NONE)
+		return decode_const(d, (uint64_t)draft.imm, 8);
+	if (draft.sub[3] == X_BASE_STACK)
+		decode_fail(d, "not in local memory");
+	base = draft.src[0];
+	if (draft.sub[3] == X_BASE_32) {
+		struct exec_insn blank = { .sub = { T_U64, T_U32, 8, 4 } };
+
+		base = decode_temp(d, T_B64);
+		insn = decode_emit(d, exec_lanes()->cvt(&blank), EXEC_ALU);
+		insn->dst = base;
+		insn->src[0] = draft.src[0];
+	}
+	if (!draft.imm)
+		return base;
+	offset = decode_const(d, (uint64_t)draft.imm, 8);
+	sum = decode_temp(d, T_B64);
+	insn = decode_emit(d, decode_form(d, "add.u64"), EXEC_ALU);
+	insn->dst = sum;
+	insn->src[0] = base;
+	insn->src[1] = offset;
+	return sum;
+}
+
+/* cp.async.bulk between global memory and the block's own shared memory; tensors and other blocks are refused. */
+static void decode_bulk(struct decoder *d)
+{
+	enum exec_space to;
+	enum exec_space from;
+	enum exec_space barrier_space = X_SHARED;
+	struct exec_insn *insn;
+	uint32_t slots[4] = { 0 };
+	bool barrier;
+
+	if (decode_take(d, "commit_group")) {
+		decode_done(d);
+		decode_count(d, 0, 0);
+		decode_emit(d, exec_fence, EXEC_ALU);
+		return;
+	}
+	if (decode_take(d, "wait_group")) {
+		(void)decode_take(d, "read");
+		decode_done(d);
+		decode_count(d, 1, 1);
+		decode_emit(d, exec_fence, EXEC_ALU);
+		return;
+	}
+	if (d->statement->modifier_count < 4)
+		decode_fail(d, "unknown instruction");
+	/* the order of the two spaces is what tells the direction */
+	to = !strcmp(d->statement->modifiers[2], "global") ? X_GLOBAL : X_SHARED;
+	(void)decode_space(d);
+	(void)decode_space(d);
+	from = to == X_GLOBAL ? X_SHARED : X_GLOBAL;
+	barrier = decode_take(d, "mbarrier::complete_tx::bytes");
+	if (!barrier && !decode_take(d, "bulk_group"))
+		decode_fail(d, "no completion");
+	take_hints(d);
+	decode_done(d);
+	decode_count(d, barrier ? 4 : 3, barrier ? 5 : 4);
+	if (barrier != (to == X_SHARED))
+		decode_fail(d, "between blocks");
+	slots[0] = address_value(d, decode_operand(d, 0), &to);
+	slots[1] = address_value(d, decode_operand(d, 1), &from);
+	slots[2] = decode_source(d, decode_operand(d, 2), T_B32);
+	if (barrier)
+		slots[3] = address_value(d, decode_operand(d, 3), &barrier_space);
+	insn = decode_emit(d, exec_copy_bulk, EXEC_ALU);
+	memcpy(insn->src, slots, sizeof(slots));
+	insn->sub[0] = (uint8_t)to;
+	insn->sub[1] = (uint8_t)from;
+	insn->sub[2] = barrier;
+}
+
 static void decode_cp(struct decoder *d)
 {
 	struct exec_insn draft = { 0 };
@@ -276,8 +361,10 @@ static void decode_cp(struct decoder *d)
 
 	if (!decode_take(d, "async"))
 		decode_fail(d, "unknown instruction");
-	if (decode_take(d, "bulk"))
-		decode_fail(d, "cp.async.bulk");
+	if (decode_take(d, "bulk")) {
+		decode_bulk(d);
+		return;
+	}
 	/* The copy is done at once, so groups are complete when they are committed. */
 	if (decode_take(d, "commit_group") || decode_take(d, "wait_all")) {
 		decode_done(d);

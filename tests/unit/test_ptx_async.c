@@ -57,6 +57,27 @@ static void phases(void **state)
 	kit_unload(module);
 }
 
+static void bulk(void **state)
+{
+	struct ptx_module *module = kit_load("async");
+	int *in = kit_alloc(64 * sizeof(*in));
+	int *out = kit_alloc(64 * sizeof(*out));
+	struct kit_launch launch = { .block = { 64 } };
+	struct ptx_fault fault;
+	int *end = in + 32;
+
+	(void)state;
+	for (int i = 0; i < 64; i++)
+		in[i] = (int)kit_random() >> 1;
+	kit_run_ok(module, "bulk", 1, 64, 0, PARAMS(&in, &out));
+	for (int i = 0; i < 64; i++)
+		assert_int_equal(out[i], in[63 - i] + 1);
+	assert_int_equal(kit_run(module, "bulk", &launch, PARAMS(&end, &out), &fault), PTX_FAULT_ADDRESS);
+	kit_free(in);
+	kit_free(out);
+	kit_unload(module);
+}
+
 static void groups(void **state)
 {
 	struct ptx_module *module = kit_load("async");
@@ -146,7 +167,7 @@ static void clusters(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(copies), cmocka_unit_test(pipeline),	 cmocka_unit_test(phases),
+		cmocka_unit_test(copies), cmocka_unit_test(pipeline),	 cmocka_unit_test(phases),	cmocka_unit_test(bulk),
 		cmocka_unit_test(groups), cmocka_unit_test(cooperative), cmocka_unit_test(clusters),
 	};
 

@@ -87,7 +87,7 @@ static const struct refusal {
 	{ BODY("call nobody, (%r1);"), PTX_SYNTAX, BODY_LINE },
 	{ BODY("mov.u32 %r1, %nothing;"), PTX_SYNTAX, BODY_LINE },
 	{ BODY("wgmma.fence.sync.aligned;"), PTX_UNSUPPORTED, BODY_LINE },
-	{ BODY("cp.async.bulk.commit_group;"), PTX_UNSUPPORTED, BODY_LINE },
+	{ BODY("cp.async.bulk.tensor.1d.global.shared::cta.bulk_group [%d1, {%r1}], [%r2];"), PTX_UNSUPPORTED, BODY_LINE },
 	{ BODY("setp.lt.u32 %r1, %r2, %r3;"), PTX_UNSUPPORTED, BODY_LINE },
 	{ BODY("setp.num.u32 %p1, %r2, %r3;"), PTX_UNSUPPORTED, BODY_LINE },
 	{ BODY("cvt.f32.pred %f1, %p1;"), PTX_UNSUPPORTED, BODY_LINE },

@@ -72,6 +72,35 @@ extern "C" __global__ void phases(int *out, int rounds)
 	}
 }
 
+// A bulk copy in, on an mbarrier, and one out, in a group.
+extern "C" __global__ void bulk(const int *in, int *out)
+{
+	__shared__ __align__(16) int stage[64];
+	__shared__ __align__(8) uint64_t barrier;
+	unsigned int at = (unsigned int)__cvta_generic_to_shared(stage);
+	unsigned int gate = (unsigned int)__cvta_generic_to_shared(&barrier);
+	int t = threadIdx.x;
+
+	if (t == 0) {
+		asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(gate) : "memory");
+		asm volatile("fence.proxy.async;" ::: "memory");
+		asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], 256;" ::"r"(gate) : "memory");
+		asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], 256, [%2];" ::"r"(at), "l"(in), "r"(gate)
+			     : "memory");
+	}
+	__syncthreads();
+	asm volatile("{\n\t.reg .pred p;\n\tAGAIN: mbarrier.try_wait.parity.shared::cta.b64 p, [%0], 0;\n\t@!p bra AGAIN;\n\t}" ::"r"(gate) : "memory");
+	int v = stage[63 - t];
+
+	__syncthreads();
+	stage[t] = v + 1;
+	__syncthreads();
+	if (t == 0) {
+		asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], 256;" ::"l"(out), "r"(at) : "memory");
+		asm volatile("cp.async.bulk.commit_group;\n\tcp.async.bulk.wait_group.read 0;" ::: "memory");
+	}
+}
+
 extern "C" __global__ void warp_sums(const int *in, int *out)
 {
 	auto warp = cg::tiled_partition<32>(cg::this_thread_block());
