@@ -635,4 +635,7 @@ void loop_run(struct loop *loop)
 		loop->now_ns = clock_ns();
 		loop->worked_ns = loop->now_ns;
 	}
+	/* What was posted for the end of this round: frees, mostly. */
+	while (posts_run(loop))
+		;
 }

@@ -103,6 +103,7 @@ static bool socket_is_live(const struct sockaddr_un *address)
 static int socket_open(struct broker *broker, char *why, size_t why_size)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	struct sockaddr_un fresh = { .sun_family = AF_UNIX };
 	struct stat st;
 	int err = socket_path(broker->conf, broker->path, sizeof(broker->path), why, why_size);
 
@@ -110,6 +111,11 @@ static int socket_open(struct broker *broker, char *why, size_t why_size)
 		return err;
 	strcpy(address.sun_path, broker->path);
 	socket_folder(broker->conf, broker->path);
+	/* Made under another name, so that nobody finds it before it listens. */
+	if ((size_t)snprintf(fresh.sun_path, sizeof(fresh.sun_path), "%s.%d", broker->path, getpid()) >= sizeof(fresh.sun_path)) {
+		snprintf(why, why_size, "the socket's path has more than %zu bytes", sizeof(fresh.sun_path) - 12);
+		return -ENAMETOOLONG;
+	}
 	if (lstat(broker->path, &st) == 0) {
 		if (!S_ISSOCK(st.st_mode)) {
 			snprintf(why, why_size, "%s is there and is not a socket; move it away, or say --socket PATH", broker->path);
@@ -120,7 +126,6 @@ static int socket_open(struct broker *broker, char *why, size_t why_size)
 			return -EADDRINUSE;
 		}
 		log_info("%s was left behind by a daemon that is gone: replaced", broker->path);
-		unlink(broker->path);
 	}
 	broker->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (broker->fd < 0) {
@@ -128,10 +133,18 @@ static int socket_open(struct broker *broker, char *why, size_t why_size)
 		snprintf(why, why_size, "no socket: %s", strerror(-err));
 		return err;
 	}
-	if (bind(broker->fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
+	if (bind(broker->fd, (struct sockaddr *)&fresh, sizeof(fresh)) < 0) {
 		err = -errno;
 		snprintf(why, why_size, "can't make the socket %s: %s; check that its folder exists and may be written to",
 			 broker->path, strerror(-err));
+		goto close_fd;
+	}
+	/* A system's daemon serves everybody on the machine; a user's own serves that user. */
+	if (chmod(fresh.sun_path, geteuid() == 0 ? 0666 : 0600) < 0 || listen(broker->fd, BROKER_BACKLOG) < 0 ||
+	    rename(fresh.sun_path, broker->path) < 0) {
+		err = -errno;
+		snprintf(why, why_size, "can't listen on %s: %s", broker->path, strerror(-err));
+		unlink(fresh.sun_path);
 		goto close_fd;
 	}
 	broker->bound = true;
@@ -139,16 +152,8 @@ static int socket_open(struct broker *broker, char *why, size_t why_size)
 		broker->socket_dev = st.st_dev;
 		broker->socket_ino = st.st_ino;
 	}
-	/* A system's daemon serves everybody on the machine; a user's own serves that user. */
-	if (chmod(broker->path, geteuid() == 0 ? 0666 : 0600) < 0 || listen(broker->fd, BROKER_BACKLOG) < 0) {
-		err = -errno;
-		snprintf(why, why_size, "can't listen on %s: %s", broker->path, strerror(-err));
-		goto unlink_path;
-	}
 	return 0;
 
-unlink_path:
-	unlink(broker->path);
 close_fd:
 	fd_close(&broker->fd);
 	return err;

@@ -177,9 +177,9 @@ int client_packet(struct client *client, const void *bytes, size_t size, const i
 	packet->iov = (struct iovec){ .iov_base = packet->bytes, .iov_len = size };
 	packet->msg = (struct msghdr){ .msg_iov = &packet->iov, .msg_iovlen = 1 };
 	if (fd_count) {
-		struct cmsghdr *cmsg = &packet->control.align;
+		struct cmsghdr *cmsg = (struct cmsghdr *)(void *)packet->control;
 
-		packet->msg.msg_control = &packet->control;
+		packet->msg.msg_control = packet->control;
 		packet->msg.msg_controllen = CMSG_SPACE(fd_count * sizeof(int));
 		cmsg->cmsg_level = SOL_SOCKET;
 		cmsg->cmsg_type = SCM_RIGHTS;

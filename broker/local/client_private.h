@@ -26,10 +26,7 @@ struct packet {
 	struct packet *next;
 	struct msghdr msg;
 	struct iovec iov;
-	union {
-		struct cmsghdr align;
-		char bytes[CMSG_SPACE(2 * sizeof(int))];
-	} control;
+	char control[CMSG_SPACE(2 * sizeof(int))] __attribute__((aligned(__alignof__(struct cmsghdr))));
 	uint8_t bytes[];
 };
 

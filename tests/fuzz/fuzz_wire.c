@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+// sources: broker/local/client.c broker/local/flow.c broker/local/route.c broker/local/server.c broker/local/dial.c broker/local/broker.c broker/local/state.c broker/local/control.c broker/core/loop.c broker/core/tls.c broker/core/conn.c broker/core/hello.c broker/core/lane.c broker/core/link.c broker/core/address.c broker/node/node.c broker/node/seat.c broker/node/pool.c broker/node/proc.c broker/node/gate.c broker/node/setting.c broker/node/probe.c broker/lib/ring.c broker/lib/shm.c broker/lib/slot.c broker/lib/fd.c broker/lib/log.c broker/lib/hash.c broker/lib/key.c broker/lib/conf.c broker/lib/json.c gen/api.c gen/ops.c libs: -luring -lssl -lcrypto -linih
+/*
+ * What a node may send for a live session: messages of the command lane and frames behind bulk bytes, with any content. The
+ * input is a row of {u8 kind, u8 size / 8, bytes}. Also load reports.
+ */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "broker/lib/log.h"
+#include "broker/lib/slot.h"
+#include "broker/local/client_private.h"
+#include "broker/proto/stats.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static struct client client;
+static struct loop *loop;
+
+static void begin(void)
+{
+	static const uint8_t hash[32];
+	char why[200];
+
+	log_open("fuzz", LOG_LEVEL_ERROR);
+	assert(loop_open(&loop, 8, why, sizeof(why)) == 0);
+	assert(shm_make(&client.mirror.shm, hash, 1) == 0);
+	mirror_init(&client.mirror);
+	pthread_mutex_init(&client.deliver_lock, NULL);
+	client.loop = loop;
+	client.retry.fire = client_overflow_retry;
+	client.retry.arg = &client;
+}
+
+/* As a client is when its session has just begun, with a call that waits in slot 1. */
+static void again(void)
+{
+	struct session_header *hdr = shm_header(&client.mirror.shm);
+
+	memset(&hdr->c2n, 0, sizeof(hdr->c2n));
+	memset(&hdr->n2c, 0, sizeof(hdr->n2c));
+	shm_ring_c2n(&client.mirror.shm, &client.c2n);
+	shm_ring_n2c(&client.mirror.shm, &client.n2c);
+	client.c2n.at = 65536;
+	client.acknowledged = 0;
+	client.up_tail = 0;
+	client.overflow_size = 0;
+	client.overflowing = false;
+	client.broken = NULL;
+	client.state = CLIENT_LIVE;
+	shm_slot(&client.mirror.shm, 1)->state = SLOT_SENT;
+	shm_slot(&client.mirror.shm, 1)->seq = 1;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	static const uint16_t kinds[] = { LINK_FRAME, LINK_CONSUMED, LINK_ENDED, LINK_ATTACHED, LINK_FRAME, LINK_BULK_DOWN };
+
+	if (!loop)
+		begin();
+	again();
+	while (size >= 2) {
+		uint32_t bytes = data[1] * 8u < size - 2 ? data[1] * 8u : (uint32_t)size - 2;
+		uint8_t *body = malloc(bytes + 8);
+		unsigned kind = data[0] % 8;
+
+		memcpy(body, data + 2, bytes);
+		if (kind < 6) {
+			struct link_hdr hdr = { .size = 16 + bytes, .type = kinds[kind], .session = 1 };
+			struct reader r = reader_on(body, bytes);
+
+			/* Most frames have a right size, so that what is behind it is reached. */
+			if (kind == 0 && bytes >= 24)
+				memcpy(body, &bytes, 4);
+			client_message(&client, &hdr, &r);
+		} else if (kind == 6) {
+			client_deliver(&client.mirror, body, bytes);
+		} else {
+			struct reader r = reader_on(body, bytes);
+			struct report report;
+
+			if (report_get(&r, &report))
+				assert(report.gpu_count <= REPORT_GPUS_MAX && strlen(report.driver) < REPORT_NAME_SIZE);
+		}
+		assert(client.acknowledged <= client.c2n.at && client.overflow_size <= CLIENT_OVERFLOW_MAX);
+		free(body);
+		data += 2 + bytes;
+		size -= 2 + bytes;
+	}
+	client_overflow_retry(&client);
+	loop_timer_clear(loop, &client.retry);
+	return 0;
+}
