@@ -240,8 +240,10 @@ static void short_memory_waits_for_the_quarantine(struct client *c)
 	load_functions(c);
 	s = stream(c, 1, 1);
 	c->fake.memory(64ull << 20);
-	count = grant(c, 1ull << 30, pieces, 0);
-	CHECK_EQUAL(count, 2); /* as much as there is: two of 32 MiB */
+	/* More than there is: nothing at all. */
+	CHECK_EQUAL(grant(c, 1ull << 30, pieces, CUDA_ERROR_OUT_OF_MEMORY), 0);
+	count = grant(c, 64ull << 20, pieces, 0);
+	CHECK_EQUAL(count, 2); /* two of 32 MiB */
 	SEND(c, gleamMap, .address = address, .device = 0, .pieces = pieces, .pieces_count = count);
 	CHECK_EQUAL(CALL(c, gleamMemInfo, &seen, .device = 0), 0);
 	r = reader_on(seen->payload, seen->size);
