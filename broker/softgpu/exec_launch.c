@@ -17,6 +17,7 @@
 #include "broker/softgpu/exec.h"
 
 #define SLICE_NS	    5000000	   /* other launches wait at most this long times the blocks before them */
+#define SPINS_MAX	    16		   /* rounds of nothing but atomics: a histogram, or waiting for another block */
 #define RESIDENT_MEMORY_MAX (1ull << 30)   /* of blocks that are aside */
 #define RESIDENT_MAX	    256		   /* of an ordinary grid: more than a device would hold of large blocks */
 #define COOPERATIVE_MAX	    4096	   /* blocks of a cooperative grid */
@@ -138,6 +139,7 @@ static bool aborted(const struct exec_grid *grid)
 enum exec_block_outcome exec_block_run(struct exec_block *block, struct exec_thread *thread)
 {
 	uint64_t end = now_ns() + SLICE_NS;
+	uint32_t spins = block->grid->launch->cooperative ? 1 : SPINS_MAX;
 
 	for (;;) {
 		struct exec_warp *waiting = NULL;
@@ -170,7 +172,7 @@ enum exec_block_outcome exec_block_run(struct exec_block *block, struct exec_thr
 				   false, "all threads of the block wait for others");
 			return BLOCK_CUT;
 		}
-		if (spinning || now_ns() > end)
+		if ((spinning && !--spins) || now_ns() > end)
 			return BLOCK_ASIDE;
 	}
 }
