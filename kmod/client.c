@@ -225,7 +225,7 @@ static void session_info(struct gleam_session *session, struct gleam_info *info)
 	};
 	spin_lock(&gleam_lock);
 	info->devices = session->devices;
-	info->broker = gleam_broker.file != NULL;
+	info->broker = !!gleam_broker.file;
 	spin_unlock(&gleam_lock);
 }
 
@@ -246,7 +246,7 @@ static long session_ioctl(struct file *file, unsigned int cmd, unsigned long arg
 		session_info(session, &info);
 		return copy_to_user(user, &info, sizeof(info)) ? -EFAULT : 0;
 	case GLEAM_IOC_DOORBELL:
-		return arg ? -EINVAL : session_doorbell(session);
+		return session_doorbell(session);
 	case GLEAM_IOC_EVENTFD:
 		if (copy_from_user(&fd, user, sizeof(fd)))
 			return -EFAULT;

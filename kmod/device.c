@@ -21,7 +21,7 @@ struct gleam_gpu {
 
 	bool gone;		/* guarded by gleam_lock */
 
-	spinlock_t lock;
+	spinlock_t lock;	/* of what follows */
 	/* guarded by lock, for readers of sysfs; written with gleam_devices_lock, too */
 	struct gleam_gpu_setting setting;
 };

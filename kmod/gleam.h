@@ -4,9 +4,11 @@
  *
  * Locks, outer first:
  *
- * 	gleam_devices_lock (mutex)	device.c: adding, changing, removing virtual GPUs
- * 	gleam_lock (spinlock)		who the broker is, what it has not read yet, the states and rights of sessions
- * 	session->lock (spinlock)	eventfds and counters of one session: the doorbell takes no other lock
+ *	gleam_devices_lock (mutex)	device.c: adding, changing, removing virtual GPUs
+ *	gleam_lock (spinlock)		who the broker is, what it has not read yet, the states and
+ *					rights of sessions
+ *	session->lock (spinlock)	eventfds and counters of one session: the doorbell takes no
+ *					other lock
  *
  * account_lock (account.c) is taken inside of none of them. mmap_lock may be held around gleam_lock
  * and session->lock, so nothing touches user memory under those.
@@ -31,7 +33,8 @@
 
 #include <uapi/linux/gleam.h>
 
-#define GLEAM_CGROUP_DEPTH 64	/* deeper nesting than any container has; beyond it opens are refused, not uncounted */
+/* Deeper nesting than any container has; beyond it opens are refused, not uncounted. */
+#define GLEAM_CGROUP_DEPTH 64
 
 struct gleam_account;
 struct net;
@@ -129,7 +132,7 @@ struct gleam_session {
 	unsigned int mappings;
 	bool mapped;			/* has been, once */
 
-	spinlock_t lock;
+	spinlock_t lock;	/* of what follows */
 	/* guarded by lock; ended also by gleam_lock, so either is enough to read it */
 	bool ended;
 	struct eventfd_ctx *broker_bell;

@@ -42,10 +42,6 @@ refuse:
 
 #define NAME_POLICY NLA_POLICY_VALIDATE_FN(NLA_NUL_STRING, name_check, GLEAM_NAME_MAX)
 
-static const struct nla_policy broker_policy[] = {
-	[GLEAM_A_BROKER_UNSPEC] = { .type = NLA_REJECT },
-};
-
 static const struct nla_policy session_policy[] = {
 	[GLEAM_A_SESSION_ID] = NLA_POLICY_MIN(NLA_U32, 1),
 };
@@ -556,7 +552,7 @@ void gleam_notify_broker(void)
 #define POLICY(policies) .policy = policies, .maxattr = ARRAY_SIZE(policies) - 1
 
 static const struct genl_ops ops[] = {
-	{ .cmd = GLEAM_CMD_BROKER_GET, POLICY(broker_policy), .doit = broker_get },
+	{ .cmd = GLEAM_CMD_BROKER_GET, .doit = broker_get },	/* no policy: no attribute at all */
 	{ .cmd = GLEAM_CMD_SESSION_GET, POLICY(session_policy), .doit = session_get, .start = dump_start,
 	  .dumpit = session_dump },
 	{ .cmd = GLEAM_CMD_DEVICE_GET, POLICY(gpu_index_policy), .doit = gpu_get, .start = dump_start,

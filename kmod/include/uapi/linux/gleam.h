@@ -15,7 +15,7 @@
 #include <linux/types.h>
 
 #define GLEAM_ABI_VERSION	1
-#define GLEAM_DEVICES_MAX	64	/* virtual GPUs of a machine; a session's share of them is one 64-bit word */
+#define GLEAM_DEVICES_MAX	64	/* of a machine; a session's share is a 64-bit word */
 #define GLEAM_DEVICES_ANY	(~0ULL)	/* opened through /dev/gleam: every GPU */
 #define GLEAM_COMM_SIZE		16
 
@@ -72,7 +72,7 @@ struct gleam_fd {
 
 enum gleam_event_type {
 	GLEAM_EVENT_ATTACH = 1,		/* a session that this broker has not heard of */
-	GLEAM_EVENT_DETACH = 2,		/* a session it has heard of is over; its number means nothing any more */
+	GLEAM_EVENT_DETACH = 2,		/* a session it has heard of is over, its number void */
 	GLEAM_EVENT_DOORBELL = 3,	/* rang without an eventfd to tell it by */
 };
 
