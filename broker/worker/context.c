@@ -15,6 +15,7 @@
 #include "broker/worker/executor.h"
 #include "broker/worker/fault.h"
 #include "broker/worker/grant.h"
+#include "broker/worker/graph.h"
 #include "broker/worker/image.h"
 #include "broker/worker/note.h"
 #include "broker/worker/pinned.h"
@@ -154,6 +155,16 @@ static void mipmap_end(void *arg, uint64_t handle, struct object *o)
 	object_erase(e->w->tables, handle);
 }
 
+static void graph_end(void *arg, uint64_t handle, struct object *o)
+{
+	struct ending *e = arg;
+
+	if (o->ctx != e->c->index)
+		return;
+	graph_own_free(e->w, o->own, e->piecewise);
+	object_erase(e->w->tables, handle);
+}
+
 /* Functions go with their modules, and objects that others own go with those. */
 static void name_end(void *arg, uint64_t handle, struct object *o)
 {
@@ -168,7 +179,7 @@ static void objects_end(struct ending *e)
 	struct object_table *t = e->w->tables;
 
 	object_each(t, OBJECT_FUNCTION, name_end, e);
-	object_each(t, OBJECT_GRAPHEXEC, name_end, e);
+	object_each(t, OBJECT_GRAPHEXEC, graph_end, e);
 	object_each(t, OBJECT_TEX, name_end, e);
 	object_each(t, OBJECT_SURF, name_end, e);
 	object_each(t, OBJECT_MODULE, module_end, e);

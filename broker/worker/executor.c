@@ -19,6 +19,7 @@
 #include "broker/worker/completion.h"
 #include "broker/worker/copy.h"
 #include "broker/worker/fault.h"
+#include "broker/worker/graph.h"
 #include "broker/worker/image.h"
 #include "broker/worker/launch.h"
 #include "broker/worker/note.h"
@@ -71,7 +72,7 @@ static uint64_t frame_word(const struct frame_hdr *hdr, const uint8_t *frame, si
 	return value;
 }
 
-/* The event that a frame records or waits for: the second field of its message. */
+/* The event that a frame records or waits for, or the gate of the graph that it names: the second field of its message. */
 static struct event *frame_event(struct worker *w, const struct frame_hdr *hdr, const uint8_t *frame)
 {
 	switch (hdr->op) {
@@ -89,9 +90,21 @@ static struct event *frame_event(struct worker *w, const struct frame_hdr *hdr, 
 
 		return o ? o->own : NULL;
 	}
+	case OP_gleamGraphLaunch:
+	case OP_gleamGraphUpload:
+	case OP_gleamGraphUpdate:
+	case OP_gleamGraphSet:
+	case OP_gleamGraphSwitch:
+		return graph_gate(w, frame_word(hdr, frame, 8));
 	default:
 		return NULL;
 	}
+}
+
+/* Does a frame that frame_event() finds an event for record it? */
+static bool records_event(const struct frame_hdr *hdr)
+{
+	return hdr->op == OP_cuEventRecord || hdr->op == OP_cuEventRecordWithFlags || hdr->op == OP_gleamLaunch;
 }
 
 /* A parked frame of sequence number @seq or less holds back a new one on @s by the legacy stream's rule. */
@@ -259,7 +272,7 @@ static bool book_event(struct worker *w, struct cmd *cmd, const uint8_t *frame)
 {
 	struct event *e = frame_event(w, cmd->hdr, frame);
 
-	if (!e || cmd->hdr->op == OP_cuStreamWaitEvent)
+	if (!e || !records_event(cmd->hdr))
 		return false;
 	stream_get(cmd->own);
 	stream_put(w, e->stream);
@@ -514,7 +527,7 @@ static bool arrive(struct worker *w, const struct frame_hdr *hdr, const uint8_t 
 	}
 	p->event = e;
 	parked_link(w, s, p);
-	if (e && hdr->op != OP_cuStreamWaitEvent) {
+	if (e && records_event(hdr)) {
 		/* Whoever asks for the event from now on means this record. */
 		stream_get(s);
 		stream_put(w, e->stream);

@@ -59,6 +59,11 @@ static bool attributes_read(struct worker *w, const struct asked *f, int32_t att
 		CUresult r = f->kernel ? w->drv.cuKernelGetAttribute(&value, (CUfunction_attribute)i, f->kernel_of, f->device) :
 					 w->drv.cuFuncGetAttribute(&value, (CUfunction_attribute)i, f->function);
 
+		/* Some attributes are known only of a function that a lazy driver has loaded. */
+		if (r == CUDA_ERROR_FUNCTION_NOT_LOADED && !f->kernel && w->drv.cuFuncLoad(f->function) == CUDA_SUCCESS)
+			r = w->drv.cuFuncGetAttribute(&value, (CUfunction_attribute)i, f->function);
+		if (r != CUDA_SUCCESS)
+			note(w, "function attribute %d: %d", i, (int)r);
 		/* Older drivers know fewer attributes; the first ones all do. */
 		if (r != CUDA_SUCCESS && i <= CU_FUNC_ATTRIBUTE_BINARY_VERSION)
 			return false;
