@@ -709,7 +709,7 @@ static bool session_is_over(struct worker *w)
 
 int executor_run(struct worker *w)
 {
-	pid_t parent = getppid();
+	pid_t parent = w->parent ? w->parent : getppid();
 	uint64_t last = now_ns();
 	bool flushed = true;
 

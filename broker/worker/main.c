@@ -130,6 +130,7 @@ int main(int argc, char **argv)
 	static struct worker w;
 	struct options o;
 	char why[WHY_SIZE] = "";
+	pid_t parent = getppid(); /* before anything takes time: it may die while the driver starts */
 
 	if (!options_read(argc, argv, &o)) {
 		fprintf(stderr, "gleam-worker is started by gleamd; it wants --session-fd, --doorbell-fd, --status-fd and --driver\n");
@@ -144,6 +145,7 @@ int main(int argc, char **argv)
 	prctl(PR_SET_NAME, "gleam-worker");
 
 	w.settings = o.settings;
+	w.parent = parent;
 	w.doorbell = o.doorbell_fd;
 	if (worker_start(&w, o.session_fd, protocol_hash, o.driver, why, sizeof(why)) ||
 	    (o.settings.confine && confine_late(why, sizeof(why)))) {

@@ -194,6 +194,7 @@ struct worker {
 	struct shm shm;
 	struct session_header *header;
 	int doorbell;
+	pid_t parent; /* the node; 0: whoever is it when the executor begins */
 	uint32_t device_count;
 	CUdevice devices[DEVICES_MAX];
 	CUcontext home; /* device 0's primary context, kept for the worker's own memory */
