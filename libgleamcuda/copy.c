@@ -13,6 +13,7 @@
 #include "gen/msg.h"
 #include "libgleamcuda/call.h"
 #include "libgleamcuda/context.h"
+#include "libgleamcuda/exposed.h"
 #include "libgleamcuda/hostfunc.h"
 #include "libgleamcuda/late.h"
 #include "libgleamcuda/range.h"
@@ -321,7 +322,8 @@ CUresult copy_run(struct call *call, const struct copy *copy)
 		c.rows = 1;
 	}
 	/* What may still write the source has to be done before we read it. */
-	if (host_src && c.src_place == PLACE_PINNED && (late_any() || hostfunc_outstanding())) {
+	if (host_src && c.src_place == PLACE_PINNED && (late_any() || hostfunc_outstanding() ||
+						  (exposed_any() && exposed_holds(c.src)))) {
 		result = context_wait(call);
 		if (result)
 			return result;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Page-locked host memory. Nothing is locked on the client: the promise that matters to a program is that copies may be
- * asynchronous, and those are made by late copies. Device access to it (mapped memory) is not built yet and is refused.
- * Application threads.
+ * asynchronous, and those are made by late copies. Kernels reach it from when its device pointer is asked for
+ * (exposed.c). Application threads.
  */
 #include "libgleamcuda/host.h"
 
@@ -14,6 +14,7 @@
 #include "gen/bodies.h"
 #include "libgleamcuda/call.h"
 #include "libgleamcuda/context.h"
+#include "libgleamcuda/exposed.h"
 #include "libgleamcuda/hostfunc.h"
 #include "libgleamcuda/late.h"
 #include "libgleamcuda/log.h"
@@ -22,7 +23,6 @@
 #include "libgleamcuda/stream.h"
 
 #define PAGE	  4096ull
-#define NOT_MAPPED "kernels can't reach host memory yet: copy it to the device"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct space space; /* guarded by lock */
@@ -102,6 +102,15 @@ static void quiet(struct call *call)
 		context_wait(call);
 }
 
+/* Kernels may still be using it. */
+static void exposed_end(struct call *call, const struct range *range)
+{
+	if (!exposed_any() || !exposed_is(range->start))
+		return;
+	context_wait(call);
+	exposed_close(call, range->start);
+}
+
 CUresult do_cuMemFreeHost(struct call *call, void *p)
 {
 	struct range range;
@@ -112,6 +121,7 @@ CUresult do_cuMemFreeHost(struct call *call, void *p)
 	    range.kind != RANGE_HOST_MADE)
 		return CUDA_ERROR_INVALID_VALUE;
 	quiet(call);
+	exposed_end(call, &range);
 	if (range_remove(range.start, false, &range))
 		return CUDA_ERROR_INVALID_VALUE;
 	mmap(p, pages(range.size), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
@@ -161,6 +171,7 @@ CUresult do_cuMemHostUnregister(struct call *call, void *p)
 	    range.start != (uint64_t)(uintptr_t)p)
 		return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
 	quiet(call);
+	exposed_end(call, &range);
 	return range_remove(range.start, false, NULL) ? CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED : CUDA_SUCCESS;
 }
 
@@ -179,11 +190,19 @@ CUresult do_cuMemHostGetFlags(struct call *call, unsigned int *pFlags, void *p)
 CUresult do_cuMemHostGetDevicePointer_v2(struct call *call, CUdeviceptr *pdptr, void *p, unsigned int Flags)
 {
 	struct range range;
+	CUresult result;
 
 	if (!pdptr || !p || Flags || !range_find((uint64_t)(uintptr_t)p, &range) ||
 	    (range.kind != RANGE_HOST_MADE && range.kind != RANGE_HOST_REGISTERED))
 		return CUDA_ERROR_INVALID_VALUE;
-	return call_refuse(call, NOT_MAPPED);
+	result = exposed_open(call, range.start, range.size);
+	if (result == CUDA_ERROR_NOT_SUPPORTED)
+		return call_refuse(call, "the address is taken in the worker: let CUDA allocate the memory");
+	if (result)
+		return result;
+	range_place(range.start, range.start);
+	*pdptr = (CUdeviceptr)(uintptr_t)p;
+	return CUDA_SUCCESS;
 }
 
 CUresult do_cuMemHostGetDevicePointer(struct call *call, CUdeviceptr_v1 *pdptr, void *p, unsigned int Flags)

@@ -14,6 +14,7 @@
 #include "libgleamcuda/context.h"
 #include "libgleamcuda/device.h"
 #include "libgleamcuda/event.h"
+#include "libgleamcuda/exposed.h"
 #include "libgleamcuda/occupancy.h"
 #include "libgleamcuda/program.h"
 #include "libgleamcuda/stream.h"
@@ -315,7 +316,11 @@ static CUresult launch_send(struct call *call, const struct function *function, 
 		.params = params,
 		.params_size = params_size,
 	};
-	CUresult result = call_open(call, OP_gleamLaunch, msg_gleamLaunch_size(&m));
+	CUresult result;
+
+	if (exposed_any())
+		exposed_push(call);
+	result = call_open(call, OP_gleamLaunch, msg_gleamLaunch_size(&m));
 	uint64_t seq;
 
 	if (__builtin_expect(result != CUDA_SUCCESS, 0))

@@ -14,6 +14,7 @@
 
 #include "gen/msg.h"
 #include "libgleamcuda/call.h"
+#include "libgleamcuda/exposed.h"
 #include "libgleamcuda/hostfunc.h"
 #include "libgleamcuda/late.h"
 #include "libgleamcuda/log.h"
@@ -52,12 +53,25 @@ static void notice_take(struct session *s, const struct frame_hdr *hdr, const ui
 			gleam_log("device printf: %s", strerror(errno));
 		break;
 	}
+	case NOTICE_HOST_BYTES:
+		exposed_apply(&r);
+		break;
 	case NOTICE_RECALL:
 		memory_recall(s, get_u32(&r), get_u64(&r));
 		break;
 	default:
 		gleam_log("a notice of unknown kind %u", hdr->op);
 	}
+}
+
+/* A kernel may be polling a word that the host has just written. */
+static void exchange(struct session *s)
+{
+	struct call call;
+
+	call_start(&call, s, NULL);
+	exposed_push(&call);
+	call_leave(&call, CUDA_SUCCESS);
 }
 
 static void *service_run(void *arg)
@@ -84,8 +98,10 @@ static void *service_run(void *arg)
 		}
 		if (session_check(s))
 			break;
+		if (exposed_any())
+			exchange(s);
 		if (ring_sleep_begin(&n2c))
-			ring_sleep_futex(&n2c, SESSION_LOOK_NS);
+			ring_sleep_futex(&n2c, exposed_any() ? EXPOSED_EXCHANGE_NS : SESSION_LOOK_NS);
 		ring_sleep_end(&n2c);
 	}
 	__atomic_store_n(&s->dead, 1, __ATOMIC_RELAXED);

@@ -11,6 +11,7 @@
 #include "gen/bodies.h"
 #include "gen/msg.h"
 #include "libgleamcuda/context.h"
+#include "libgleamcuda/exposed.h"
 #include "libgleamcuda/handle.h"
 #include "libgleamcuda/pool.h"
 #include "libgleamcuda/session.h"
@@ -117,6 +118,8 @@ static void landed(struct stream *stream, uint64_t seq, struct landing *state)
 {
 	struct stream *legacy = stream_legacy(stream->context);
 
+	if (exposed_any())
+		exposed_settle(stream->context->session);
 	/* Nothing is on its way anywhere: what nearly every wait finds. */
 	if (!late_any())
 		return;
@@ -243,6 +246,8 @@ CUresult context_wait(struct call *call)
 		if (!result)
 			seq_raise(&context->done_seq, seq);
 	}
+	if (exposed_any())
+		exposed_settle(call->session);
 	late_wait(call->session, &stream_legacy(context)->late, UINT64_MAX - 1);
 	handle_each(OBJECT_STREAM, context, wait_late);
 	if (!result)

@@ -13,6 +13,7 @@
 #include "broker/lib/futex.h"
 #include "broker/worker/executor.h"
 #include "broker/worker/fault.h"
+#include "broker/worker/host.h"
 #include "broker/worker/note.h"
 #include "broker/worker/pinned.h"
 #include "broker/worker/post.h"
@@ -248,6 +249,7 @@ bool completion_look(struct worker *w)
 	for (struct wait *wait = ended; wait; wait = wait->next)
 		if (wait->kind == WAIT_LANDED)
 			wait_end(w, wait, (CUresult)(uintptr_t)wait->prev);
+	host_ranges_tell(w);
 	for (uint32_t i = 0; i < told_count; i++)
 		told_post(w, &told[i]);
 	for (struct wait *wait = ended; wait; wait = wait->next)
@@ -349,6 +351,8 @@ static void *completion_run(void *arg)
 		}
 		if (now - checked >= CHECK_NS) {
 			completion_check_contexts(w);
+			/* A host that polls a word without a CUDA call sees it change. */
+			host_ranges_tell(w);
 			checked = now;
 		}
 

@@ -2,17 +2,20 @@
 /*
  * Mirrors of the client's page-locked memory. Executor thread; see host.h.
  *
- * A range is mapped at its address and registered, so that kernels, stream words and copies find it there. Exchanging
- * contents with the client is another matter, which no command asks for yet: a fresh mirror is zero.
+ * A range is mapped at its address and registered, so that kernels, stream words and copies find it there. A shadow holds
+ * what client and worker agreed on last. What the client has changed comes by gleamHostWrite; what the device has changed
+ * is found by comparing, before anybody is told that work is done (completion thread), and goes out byte for byte.
  */
 #include "broker/worker/host.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "broker/worker/note.h"
+#include "broker/worker/post.h"
 #include "broker/worker/stream.h"
 #include "gen/worker_bodies.h"
 
@@ -23,13 +26,20 @@
 #define HOST_BYTES_MAX (64ull << 30) /* mirrors of a session; pages that nobody touches take no memory, pinned ones do */
 #define HOST_RANGES_MAX 65536u
 #define PAGE 4096u
+#define BLOCK 256u		/* compared at once; a page is a multiple */
+#define RUN_MAX (32u << 10)	/* bytes of a notice */
 
 struct host_range {
 	struct host_range *next;
 	uint64_t address;
 	uint64_t bytes;
 	bool leaving;
+	uint8_t *shadow;
 };
+
+/* The list and the shadows: executor and completion thread. */
+static pthread_mutex_t ranges_lock = PTHREAD_MUTEX_INITIALIZER;
+static uint32_t ranges_open; /* atomic: how many, so that looking for none costs nothing */
 
 static struct host_range **range_at(struct worker *w, uint64_t address)
 {
@@ -91,14 +101,24 @@ static CUresult range_open(struct worker *w, const struct msg_gleamHostRange *m)
 		free(range);
 		return CUDA_ERROR_NOT_SUPPORTED;
 	}
-	*range = (struct host_range){ .next = w->host_ranges, .address = m->address, .bytes = m->bytes };
+	*range = (struct host_range){ .address = m->address, .bytes = m->bytes, .shadow = calloc(1, m->bytes) };
+	if (!range->shadow) {
+		range_give(w, range);
+		free(range);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
 	r = w->drv.cuMemHostRegister_v2(got, m->bytes, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
 	if (r != CUDA_SUCCESS) {
 		range_give(w, range);
+		free(range->shadow);
 		free(range);
 		return r;
 	}
+	pthread_mutex_lock(&ranges_lock);
+	range->next = w->host_ranges;
 	w->host_ranges = range;
+	__atomic_fetch_add(&ranges_open, 1, __ATOMIC_RELEASE);
+	pthread_mutex_unlock(&ranges_lock);
 	return CUDA_SUCCESS;
 }
 
@@ -108,13 +128,95 @@ static void range_left(struct worker *w, struct join *join)
 	struct host_range *range = join->object;
 	struct host_range **link = range_at(w, range->address);
 
+	pthread_mutex_lock(&ranges_lock);
+	if (*link == range) {
+		*link = range->next;
+		__atomic_fetch_sub(&ranges_open, 1, __ATOMIC_RELEASE);
+	}
+	pthread_mutex_unlock(&ranges_lock);
 	w->drv.cuMemHostUnregister((void *)(uintptr_t)range->address);
 	range_give(w, range);
-	if (*link == range)
-		*link = range->next;
+	free(range->shadow);
 	free(range);
 	free(join);
 }
+
+/* ---- contents ---- */
+
+CUresult worker_do_gleamHostWrite(struct worker *w, struct cmd *cmd, const struct msg_gleamHostWrite *m)
+{
+	CUresult r = CUDA_ERROR_INVALID_VALUE;
+
+	pthread_mutex_lock(&ranges_lock);
+	for (struct host_range *range = w->host_ranges; range; range = range->next) {
+		uint64_t at = m->address - range->address;
+
+		if (m->address < range->address || at > range->bytes || m->data_size > range->bytes - at)
+			continue;
+		memcpy((void *)(uintptr_t)m->address, m->data, m->data_size);
+		memcpy(range->shadow + at, m->data, m->data_size);
+		r = CUDA_SUCCESS;
+		break;
+	}
+	pthread_mutex_unlock(&ranges_lock);
+	return r;
+}
+
+static void bytes_post(struct worker *w, uint64_t address, const uint8_t *bytes, uint32_t size)
+{
+	static uint8_t payload[RUN_MAX + 32] __attribute__((aligned(8))); /* guarded by ranges_lock */
+	struct writer p = writer_on(payload, sizeof(payload));
+
+	put_u64(&p, address);
+	put_bytes(&p, bytes, size);
+	post_notice(w, NOTICE_HOST_BYTES, 0, 0, payload, (uint32_t)p.at);
+}
+
+static void range_compare(struct worker *w, struct host_range *range)
+{
+	const volatile uint8_t *mirror = (const volatile uint8_t *)(uintptr_t)range->address;
+	uint64_t run = 0;
+	uint32_t run_size = 0;
+
+	for (uint64_t block = 0; block < range->bytes; block += BLOCK) {
+		if (!run_size && !memcmp((const void *)(uintptr_t)(range->address + block), range->shadow + block, BLOCK))
+			continue;
+		for (uint64_t at = block; at < block + BLOCK; at++) {
+			uint8_t now = mirror[at];
+
+			if (now != range->shadow[at]) {
+				range->shadow[at] = now;
+				if (!run_size)
+					run = at;
+				if (++run_size < RUN_MAX)
+					continue;
+			} else if (!run_size) {
+				continue;
+			}
+			bytes_post(w, range->address + run, range->shadow + run, run_size);
+			run_size = 0;
+		}
+	}
+	if (run_size)
+		bytes_post(w, range->address + run, range->shadow + run, run_size);
+}
+
+bool host_ranges_any(void)
+{
+	return __atomic_load_n(&ranges_open, __ATOMIC_ACQUIRE) != 0;
+}
+
+void host_ranges_tell(struct worker *w)
+{
+	if (!host_ranges_any())
+		return;
+	pthread_mutex_lock(&ranges_lock);
+	for (struct host_range *range = w->host_ranges; range; range = range->next)
+		range_compare(w, range);
+	pthread_mutex_unlock(&ranges_lock);
+}
+
+/* ---- ranges ---- */
 
 CUresult worker_do_gleamHostRange(struct worker *w, struct cmd *cmd, const struct msg_gleamHostRange *m)
 {
@@ -144,6 +246,7 @@ void host_ranges_stop(struct worker *w)
 		w->host_ranges = range->next;
 		w->drv.cuMemHostUnregister((void *)(uintptr_t)range->address);
 		range_give(w, range);
+		free(range->shadow);
 		free(range);
 	}
 }

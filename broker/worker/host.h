@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The client's page-locked memory as the worker's GPU sees it: memory at the same address. Executor thread.
+ * The client's page-locked memory as the worker's GPU sees it: memory at the same address. Executor thread, where not
+ * said otherwise.
  */
 #ifndef GLEAM_WORKER_HOST_H
 #define GLEAM_WORKER_HOST_H
 
 #include "broker/worker/state.h"
 
+/* Bytes of mirrored ranges that the device has changed go out, before what says that its work is done. Completion thread. */
+void host_ranges_tell(struct worker *w);
+bool host_ranges_any(void);
 void host_ranges_stop(struct worker *w);
 
 #endif
