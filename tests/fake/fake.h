@@ -24,6 +24,7 @@ enum fake_op {
 	FAKE_STALL = 12,   /* consumes nothing any more */
 	FAKE_PID = 13,	   /* reply: u64 pid of the worker */
 	FAKE_COMMAND = 14, /* a frame of kind COMMAND, which no worker sends */
+	FAKE_SINK = 15,	   /* up bytes: consumed without a look at them */
 	FAKE_OP_MAX,
 };
 

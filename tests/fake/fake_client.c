@@ -6,6 +6,7 @@
  *	latency COUNT		median and 99th percentile of COUNT small calls, in microseconds
  *	stream COUNT		COUNT commands without a reply, then one call
  *	up BYTES, down BYTES	bulk bytes, summed at both ends; prints MB/s
+ *	flood BYTES		up bytes that nobody makes or looks at; prints MB/s
  *	words			progress, error and printed notices arrive
  *	print COUNT		COUNT notices that are not read until all are there
  *	hold			opens, prints the worker's pid, waits for the end; prints why and how long after a signal
@@ -129,6 +130,26 @@ static int up(long bytes)
 				return fail("sum of up bytes", got);
 		}
 	}
+	printf("%.0f MB/s\n", (double)bytes * 1e3 / (double)(clock_ns() - before));
+	return 0;
+}
+
+static int flood(long bytes)
+{
+	uint64_t before = clock_ns();
+	uint64_t back;
+	int got;
+
+	for (long left = bytes; left > 0; left -= SESSION_CELL_SIZE) {
+		struct bulk_ref ref;
+
+		if (!fake_up_take(&session, SESSION_CELL_SIZE, &ref) ||
+		    !fake_post(&session, FAKE_SINK, FRAME_BULK_UP, 0, &ref, 0, NULL, 0))
+			return fail("flood", left);
+	}
+	got = fake_call(&session, FAKE_ECHO, 1, NULL, 0, &back, sizeof(back));
+	if (got != 8)
+		return fail("flood's end", got);
 	printf("%.0f MB/s\n", (double)bytes * 1e3 / (double)(clock_ns() - before));
 	return 0;
 }
@@ -363,6 +384,8 @@ int main(int argc, char **argv)
 		err = stream(number);
 	else if (strcmp(command, "up") == 0)
 		err = up(number);
+	else if (strcmp(command, "flood") == 0)
+		err = flood(number);
 	else if (strcmp(command, "down") == 0)
 		err = down(number);
 	else if (strcmp(command, "words") == 0)

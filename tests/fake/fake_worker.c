@@ -120,8 +120,9 @@ static void handle(const struct frame_hdr *hdr, const uint8_t *frame)
 			reply(hdr, NULL, payload, size);
 		break;
 	case FAKE_SUM:
+	case FAKE_SINK:
 		landed_wait(&ref);
-		out = fake_sum(shm_up(&shm) + ref.offset, ref.size, 0);
+		out = hdr->op == FAKE_SINK ? 0 : fake_sum(shm_up(&shm) + ref.offset, ref.size, 0);
 		up_tail = ref.cookie + ((ref.size + SESSION_GRANULE - 1) & ~(SESSION_GRANULE - 1));
 		notice(NOTICE_CONSUMED, hdr->seq, &up_tail, sizeof(up_tail));
 		if (hdr->flags & FRAME_WANTS_REPLY)
