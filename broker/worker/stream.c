@@ -16,7 +16,8 @@
 
 bool stream_is_over_locked(const struct stream *s)
 {
-	return s->failed || !s->context || (s->dead && stream_done(s, s->written));
+	/* Told, not only done: its last number must not come behind the first of its successor. */
+	return s->failed || !s->context || (s->dead && progress_reached(s->told, s->written));
 }
 
 static bool stream_is_over(struct worker *w, const struct stream *s)
