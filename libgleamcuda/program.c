@@ -185,7 +185,8 @@ CUresult program_find(struct call *call, struct program *program, const char *na
 	if (strnlen(name, VERDICT_NAME) >= VERDICT_NAME)
 		return CUDA_ERROR_NOT_FOUND;
 	info = answer_find(program->answer, name);
-	if (!info && answer_is_unlisted(program->answer)) {
+	/* A lazy driver calls a library empty whose image it can't compile: asked for a name, it says why. */
+	if (!info && (answer_is_unlisted(program->answer) || (!program->context && !answer_count(program->answer)))) {
 		CUresult result = image_ask(call, program->handle, program->answer, name, &info, attributes);
 
 		if (result)

@@ -26,6 +26,7 @@
 #include "libgleamcuda/host.h"
 #include "libgleamcuda/log.h"
 #include "libgleamcuda/memory.h"
+#include "libgleamcuda/program.h"
 #include "libgleamcuda/service.h"
 #include "libgleamcuda/stream.h"
 
@@ -299,6 +300,7 @@ int session_open(CUresult *result_out)
 	context_on_close(stream_context_closed);
 	context_on_close(event_context_closed);
 	context_on_close(memory_context_closed);
+	context_on_close(programs_context_gone);
 	err = service_start(s);
 	if (err) {
 		*result_out = CUDA_ERROR_OUT_OF_MEMORY;

@@ -282,6 +282,8 @@ static CUresult worker_run(uint16_t op, struct reader r, const struct bulk_ref *
 		const struct fake_function *function = function_named(m.name);
 		struct writer w = writer_on(cells + ref->offset, ref->size);
 
+		if (f->info_result)
+			return f->info_result;
 		if (!function)
 			return CUDA_ERROR_NOT_FOUND;
 		verdict_function_put(&w, m.name, function->params, function->param_count,

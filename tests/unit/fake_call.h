@@ -31,6 +31,7 @@ extern __thread struct fake_worker {
 	bool without_attributes;  /* in the answer to a load */
 	uint32_t pad;		  /* bytes of logs that make an answer long */
 	CUresult load_result;
+	CUresult info_result;	  /* of questions about one function */
 	const char *info;
 	const char *error;
 	uint64_t wall_time;

@@ -514,6 +514,12 @@ static void test_a_bad_library_shows_when_it_is_used(void **state)
 	fake_worker.load_result = CUDA_ERROR_INVALID_PTX;
 	assert_int_equal(load_library(TEXT("bad library"), &library), CUDA_SUCCESS);
 	assert_int_equal(do_cuLibraryGetKernel(&call, &kernel, library, "first"), CUDA_ERROR_INVALID_PTX);
+	/* As a lazy driver has it: loaded, empty, and the reason comes when a kernel is wanted. */
+	fake_worker.load_result = CUDA_SUCCESS;
+	fake_worker.function_count = 0;
+	fake_worker.info_result = CUDA_ERROR_INVALID_PTX;
+	assert_int_equal(load_library(TEXT("empty library"), &library), CUDA_SUCCESS);
+	assert_int_equal(do_cuLibraryGetKernel(&call, &kernel, library, "first"), CUDA_ERROR_INVALID_PTX);
 	assert_int_equal(do_cuLibraryGetKernel(&call, &kernel, NULL, "first"), CUDA_ERROR_INVALID_HANDLE);
 	assert_int_equal(load_library(NULL, &library), CUDA_ERROR_INVALID_VALUE);
 }
