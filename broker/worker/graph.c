@@ -1,0 +1,464 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Graphs. The client has flattened child graphs, staged host memory in device memory, and cut out what the host does
+ * between two parts, so that what arrives here are nodes that a driver's graph can hold. Executor thread; see graph.h.
+ */
+#include "broker/worker/graph.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "broker/worker/launch.h"
+#include "broker/worker/note.h"
+#include "broker/worker/stream.h"
+#include "gen/worker_bodies.h"
+
+#define NODES_MAX    (1u << 20) /* of a graph; frameworks make some ten thousand */
+#define NEEDS_MAX    1024u	/* of one message; more come with gleamGraphEdges */
+#define EDGES_MAX    2048u
+#define PARAMS_MAX   32764u
+#define PARAMS_ALIGN 64
+#define WORDS_MAX    256u /* the driver's own limit of a batch */
+/*
+ * Nodes of a graph that count as one real command: the driver takes a whole graph in a few entries of its channel, not in
+ * one a node. Too few would let the executor block in a launch, too many would keep graphs from following each other.
+ */
+#define NODES_A_COMMAND 32u
+
+struct graph {
+	CUgraph graph;	     /* kept: its nodes are how parts of the made one are named */
+	CUgraphNode *nodes;  /* by place */
+	uint32_t count;
+	uint32_t room;
+	CUgraphExec exec; /* NULL until it is made */
+	CUresult failed;  /* the first failure of a node */
+	int last_type;	  /* of the newest node */
+	struct event *gate;
+};
+
+/* ---- birth and end ---- */
+
+static struct graph *graph_of(struct worker *w, uint64_t handle)
+{
+	struct object *o = object_find(w->tables, OBJECT_GRAPHEXEC, handle);
+
+	return o ? o->own : NULL;
+}
+
+struct event *graph_gate(struct worker *w, uint64_t handle)
+{
+	struct graph *g = graph_of(w, handle);
+
+	return g ? g->gate : NULL;
+}
+
+void graph_own_free(struct worker *w, void *own, bool well)
+{
+	struct graph *g = own;
+
+	if (!g)
+		return;
+	if (g->exec && well)
+		w->drv.cuGraphExecDestroy(g->exec);
+	w->drv.cuGraphDestroy(g->graph);
+	event_put(w, g->gate);
+	free(g->nodes);
+	free(g);
+}
+
+CUresult worker_do_gleamGraphBegin(struct worker *w, struct cmd *cmd, const struct msg_gleamGraphBegin *m)
+{
+	struct graph *g = calloc(1, sizeof(*g));
+	struct object *o;
+	CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
+
+	if (!g)
+		return r;
+	g->gate = event_new(NULL);
+	if (!g->gate)
+		goto free_graph;
+	r = w->drv.cuGraphCreate(&g->graph, 0);
+	if (r != CUDA_SUCCESS)
+		goto free_gate;
+	o = object_insert(w->tables, OBJECT_GRAPHEXEC, m->graph);
+	if (!o) {
+		r = CMD_BROKEN;
+		goto destroy;
+	}
+	o->ctx = cmd->hdr->ctx;
+	o->own = g;
+	return CUDA_SUCCESS;
+
+destroy:
+	w->drv.cuGraphDestroy(g->graph);
+free_gate:
+	event_put(w, g->gate);
+free_graph:
+	free(g);
+	return r;
+}
+
+static void graph_end(struct worker *w, uint64_t handle)
+{
+	struct object *o = object_find(w->tables, OBJECT_GRAPHEXEC, handle);
+
+	if (!o)
+		return;
+	graph_own_free(w, o->own, true);
+	object_erase(w->tables, handle);
+}
+
+CUresult worker_do_gleamGraphEnd(struct worker *w, struct cmd *cmd, const struct msg_gleamGraphEnd *m)
+{
+	/* One that is still running ends with its last launch: the driver sees to that. */
+	graph_end(w, m->graph);
+	return CUDA_SUCCESS;
+}
+
+/* ---- nodes ---- */
+
+/* What every node message begins with. */
+struct place {
+	struct graph *graph;
+	CUcontext context;
+	CUgraphNode needs[NEEDS_MAX];
+	uint32_t need_count;
+};
+
+/* Failures of nodes are kept for gleamGraphMake: until then the client hears nothing. */
+static CUresult place_find(struct worker *w, uint64_t handle, uint32_t index, const uint32_t *needs, uint32_t need_count,
+			   struct place *place)
+{
+	struct graph *g = graph_of(w, handle);
+
+	if (!g)
+		return CUDA_ERROR_INVALID_HANDLE; /* its beginning failed */
+	if (g->exec || need_count > NEEDS_MAX)
+		return CMD_BROKEN;
+	place->graph = g;
+	place->context = NULL;
+	place->need_count = need_count;
+	for (uint32_t i = 0; i < need_count; i++) {
+		if (needs[i] >= g->count)
+			return CMD_BROKEN;
+		place->needs[i] = g->nodes[needs[i]];
+		if (!place->needs[i] && !g->failed)
+			g->failed = CUDA_ERROR_INVALID_VALUE;
+	}
+	if (g->count == NODES_MAX) {
+		g->failed = CUDA_ERROR_OUT_OF_MEMORY;
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	if (g->count == g->room) {
+		uint32_t room = g->room ? g->room * 2 : 64;
+		CUgraphNode *nodes = realloc(g->nodes, room * sizeof(*nodes));
+
+		if (!nodes) {
+			g->failed = CUDA_ERROR_OUT_OF_MEMORY;
+			return g->failed;
+		}
+		g->nodes = nodes;
+		g->room = room;
+	}
+	if (index < SESSION_CONTEXTS && w->contexts[index].open)
+		place->context = w->contexts[index].driver;
+	else if (index != CTX_NONE && !g->failed)
+		g->failed = CUDA_ERROR_INVALID_CONTEXT;
+	/* The place exists even if the node can't be made, so that later ones keep their numbers. */
+	g->nodes[g->count++] = NULL;
+	return CUDA_SUCCESS;
+}
+
+static CUresult place_filled(struct place *place, CUgraphNode node, int type, CUresult r)
+{
+	struct graph *g = place->graph;
+
+	if (r == CUDA_SUCCESS)
+		g->nodes[g->count - 1] = node;
+	else if (!g->failed)
+		g->failed = r;
+	g->last_type = type;
+	return CUDA_SUCCESS;
+}
+
+CUresult worker_do_gleamGraphKernel(struct worker *w, struct cmd *cmd, const struct msg_gleamGraphKernel *m)
+{
+	_Alignas(PARAMS_ALIGN) uint8_t params[PARAMS_MAX + PARAMS_ALIGN];
+	CUlaunchAttribute attributes[LAUNCH_ATTRIBUTES];
+	unsigned int count = 0;
+	size_t size = m->params_size;
+	void *extra[] = {
+		CU_LAUNCH_PARAM_BUFFER_POINTER, params, CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_END,
+	};
+	CUDA_KERNEL_NODE_PARAMS p = {
+		.gridDimX = m->grid_x, .gridDimY = m->grid_y, .gridDimZ = m->grid_z,
+		.blockDimX = m->block_x, .blockDimY = m->block_y, .blockDimZ = m->block_z,
+		.sharedMemBytes = m->shared_size, .extra = size ? extra : NULL,
+	};
+	struct place place;
+	CUgraphNode node = NULL;
+	void *function;
+	CUresult r;
+
+	if (size > PARAMS_MAX)
+		return CMD_BROKEN;
+	r = place_find(w, m->graph, m->index, m->needs, m->needs_count, &place);
+	if (r != CUDA_SUCCESS)
+		return r;
+	if (place.graph->failed)
+		return CUDA_SUCCESS;
+	if (!object_get(w, OBJECT_FUNCTION, m->function, false, &function))
+		return place_filled(&place, NULL, CU_GRAPH_NODE_TYPE_KERNEL, CUDA_ERROR_INVALID_HANDLE);
+	if (handle_type(m->function) == OBJECT_KERNEL) {
+		p.kern = function;
+		p.ctx = place.context;
+	} else {
+		p.func = function;
+	}
+	if (size)
+		memcpy(params, m->params, size);
+	r = launch_attributes(w, m->attrs, m->attrs_size, attributes, &count);
+	if (r == CMD_BROKEN)
+		return r;
+	if (r == CUDA_SUCCESS)
+		r = w->drv.cuGraphAddKernelNode_v2(&node, place.graph->graph, place.needs, place.need_count, &p);
+	for (unsigned int i = 0; i < count && r == CUDA_SUCCESS; i++)
+		if (attributes[i].id != CU_LAUNCH_ATTRIBUTE_IGNORE)
+			r = w->drv.cuGraphKernelNodeSetAttribute(node, attributes[i].id, &attributes[i].value);
+	return place_filled(&place, node, CU_GRAPH_NODE_TYPE_KERNEL, r);
+}
+
+CUresult worker_do_gleamGraphCopy(struct worker *w, struct cmd *cmd, const struct msg_gleamGraphCopy *m)
+{
+	CUDA_MEMCPY3D p = {
+		.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = m->src, .srcPitch = m->src_pitch,
+		.srcHeight = m->src_height, .dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = m->dst,
+		.dstPitch = m->dst_pitch, .dstHeight = m->dst_height,
+		.WidthInBytes = m->width, .Height = m->rows, .Depth = m->depth,
+	};
+	struct place place;
+	CUgraphNode node = NULL;
+	CUresult r = place_find(w, m->graph, m->index, m->needs, m->needs_count, &place);
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	if (place.graph->failed)
+		return CUDA_SUCCESS;
+	r = w->drv.cuGraphAddMemcpyNode(&node, place.graph->graph, place.needs, place.need_count, &p, place.context);
+	return place_filled(&place, node, CU_GRAPH_NODE_TYPE_MEMCPY, r);
+}
+
+CUresult worker_do_gleamGraphFill(struct worker *w, struct cmd *cmd, const struct msg_gleamGraphFill *m)
+{
+	CUDA_MEMSET_NODE_PARAMS p = {
+		.dst = m->dst, .pitch = m->pitch, .value = m->value, .elementSize = m->element, .width = m->width,
+		.height = m->rows,
+	};
+	struct place place;
+	CUgraphNode node = NULL;
+	CUresult r = place_find(w, m->graph, m->index, m->needs, m->needs_count, &place);
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	if (place.graph->failed)
+		return CUDA_SUCCESS;
+	r = w->drv.cuGraphAddMemsetNode(&node, place.graph->graph, place.needs, place.need_count, &p, place.context);
+	return place_filled(&place, node, CU_GRAPH_NODE_TYPE_MEMSET, r);
+}
+
+CUresult worker_do_gleamGraphEmpty(struct worker *w, struct cmd *cmd, const struct msg_gleamGraphEmpty *m)
+{
+	struct place place;
+	CUgraphNode node = NULL;
+	CUresult r = place_find(w, m->graph, CTX_NONE, m->needs, m->needs_count, &place);
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	if (place.graph->failed)
+		return CUDA_SUCCESS;
+	r = w->drv.cuGraphAddEmptyNode(&node, place.graph->graph, place.needs, place.need_count);
+	return place_filled(&place, node, CU_GRAPH_NODE_TYPE_EMPTY, r);
+}
+
+CUresult worker_do_gleamGraphWords(struct worker *w, struct cmd *cmd, const struct msg_gleamGraphWords *m)
+{
+	CUstreamBatchMemOpParams ops[WORDS_MAX];
+	CUDA_BATCH_MEM_OP_NODE_PARAMS p = {
+		.count = m->ops_size / (uint32_t)sizeof(ops[0]), .paramArray = ops, .flags = m->flags,
+	};
+	struct place place;
+	CUgraphNode node = NULL;
+	CUresult r;
+
+	if (m->ops_size % sizeof(ops[0]) || p.count > WORDS_MAX)
+		return CMD_BROKEN;
+	r = place_find(w, m->graph, m->index, m->needs, m->needs_count, &place);
+	if (r != CUDA_SUCCESS)
+		return r;
+	if (place.graph->failed)
+		return CUDA_SUCCESS;
+	if (m->ops_size)
+		memcpy(ops, m->ops, m->ops_size);
+	for (uint32_t i = 0; i < p.count; i++)
+		/* What is newer than this code could hold pointers of anything. */
+		if ((unsigned int)ops[i].operation > CU_STREAM_MEM_OP_BARRIER)
+			return place_filled(&place, NULL, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, CUDA_ERROR_INVALID_VALUE);
+	p.ctx = place.context;
+	r = w->drv.cuGraphAddBatchMemOpNode(&node, place.graph->graph, place.needs, place.need_count, &p);
+	return place_filled(&place, node, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, r);
+}
+
+CUresult worker_do_gleamGraphEdges(struct worker *w, struct cmd *cmd, const struct msg_gleamGraphEdges *m)
+{
+	CUgraphNode from[EDGES_MAX], to[EDGES_MAX];
+	CUgraphEdgeData data[EDGES_MAX];
+	struct graph *g = graph_of(w, m->graph);
+	uint32_t count = m->from_count;
+	CUresult r;
+
+	if (!g)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (g->exec || count != m->to_count || count > EDGES_MAX ||
+	    (m->data_size && m->data_size != count * sizeof(data[0])))
+		return CMD_BROKEN;
+	for (uint32_t i = 0; i < count; i++) {
+		/* Made in the order of a description without cycles. */
+		if (m->to[i] >= g->count || m->from[i] >= m->to[i])
+			return CMD_BROKEN;
+		from[i] = g->nodes[m->from[i]];
+		to[i] = g->nodes[m->to[i]];
+		if ((!from[i] || !to[i]) && !g->failed)
+			g->failed = CUDA_ERROR_INVALID_VALUE;
+	}
+	if (g->failed)
+		return CUDA_SUCCESS;
+	if (m->data_size) {
+		memcpy(data, m->data, m->data_size);
+		r = w->drv.cuGraphAddDependencies_v2(g->graph, from, to, data, count);
+	} else {
+		r = w->drv.cuGraphAddDependencies(g->graph, from, to, count);
+	}
+	if (r != CUDA_SUCCESS)
+		g->failed = r;
+	return CUDA_SUCCESS;
+}
+
+/* ---- making and changing ---- */
+
+CUresult worker_do_gleamGraphMake(struct worker *w, struct cmd *cmd, const struct msg_gleamGraphMake *m)
+{
+	struct graph *g = graph_of(w, m->graph);
+	CUresult r;
+
+	if (!g)
+		return CUDA_ERROR_INVALID_HANDLE; /* its beginning failed, and was told */
+	if (g->exec)
+		return CMD_BROKEN;
+	if (g->failed)
+		return g->failed;
+	r = w->drv.cuGraphInstantiateWithFlags(&g->exec, g->graph, m->flags);
+	if (r != CUDA_SUCCESS)
+		g->exec = NULL;
+	note(w, "a graph of %u nodes: %d", g->count, (int)r);
+	return r;
+}
+
+CUresult worker_do_gleamGraphUpdate(struct worker *w, struct cmd *cmd, const struct msg_gleamGraphUpdate *m)
+{
+	struct graph *g = graph_of(w, m->graph);
+	struct graph *from = graph_of(w, m->from);
+	CUgraphExecUpdateResultInfo info = { .result = CU_GRAPH_EXEC_UPDATE_SUCCESS };
+	CUresult r;
+
+	cmd->commands = 0;
+	if (!g || !g->exec || !from || from == g || from->exec)
+		return CUDA_ERROR_INVALID_HANDLE;
+	r = from->failed ? from->failed : w->drv.cuGraphExecUpdate_v2(g->exec, from->graph, &info);
+	if (r != CUDA_SUCCESS)
+		note(w, "a graph of %u nodes can't be updated: %d, reason %d", g->count, (int)r, (int)info.result);
+	graph_end(w, m->from);
+	return r;
+}
+
+static CUresult node_set(struct worker *w, struct graph *g, CUgraphNode node, struct graph *from)
+{
+	CUgraphNode source = from->nodes[0];
+	CUDA_BATCH_MEM_OP_NODE_PARAMS words;
+	CUDA_KERNEL_NODE_PARAMS kernel;
+	CUDA_MEMSET_NODE_PARAMS fill;
+	CUDA_MEMCPY3D copy;
+	CUcontext context = NULL;
+	CUresult r = w->drv.cuCtxGetCurrent(&context);
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	switch (from->last_type) {
+	case CU_GRAPH_NODE_TYPE_KERNEL:
+		r = w->drv.cuGraphKernelNodeGetParams_v2(source, &kernel);
+		return r ? r : w->drv.cuGraphExecKernelNodeSetParams_v2(g->exec, node, &kernel);
+	case CU_GRAPH_NODE_TYPE_MEMCPY:
+		r = w->drv.cuGraphMemcpyNodeGetParams(source, &copy);
+		return r ? r : w->drv.cuGraphExecMemcpyNodeSetParams(g->exec, node, &copy, context);
+	case CU_GRAPH_NODE_TYPE_MEMSET:
+		r = w->drv.cuGraphMemsetNodeGetParams(source, &fill);
+		return r ? r : w->drv.cuGraphExecMemsetNodeSetParams(g->exec, node, &fill, context);
+	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+		r = w->drv.cuGraphBatchMemOpNodeGetParams(source, &words);
+		return r ? r : w->drv.cuGraphExecBatchMemOpNodeSetParams(g->exec, node, &words);
+	default:
+		return CUDA_SUCCESS; /* an empty one has none */
+	}
+}
+
+CUresult worker_do_gleamGraphSet(struct worker *w, struct cmd *cmd, const struct msg_gleamGraphSet *m)
+{
+	struct graph *g = graph_of(w, m->graph);
+	struct graph *from = graph_of(w, m->from);
+	CUresult r;
+
+	cmd->commands = 0;
+	if (!g || !g->exec || !from || from == g || from->exec)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (m->place >= g->count || from->count != 1)
+		return CMD_BROKEN;
+	r = from->failed ? from->failed : node_set(w, g, g->nodes[m->place], from);
+	graph_end(w, m->from);
+	return r;
+}
+
+CUresult worker_do_gleamGraphSwitch(struct worker *w, struct cmd *cmd, const struct msg_gleamGraphSwitch *m)
+{
+	struct graph *g = graph_of(w, m->graph);
+
+	cmd->commands = 0;
+	if (!g || !g->exec)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (m->place >= g->count)
+		return CMD_BROKEN;
+	return w->drv.cuGraphNodeSetEnabled(g->exec, g->nodes[m->place], m->on != 0);
+}
+
+/* ---- running ---- */
+
+CUresult worker_do_gleamGraphLaunch(struct worker *w, struct cmd *cmd, const struct msg_gleamGraphLaunch *m)
+{
+	struct graph *g = graph_of(w, m->graph);
+
+	if (!g || !g->exec) {
+		cmd->commands = 0;
+		return CUDA_ERROR_INVALID_HANDLE;
+	}
+	cmd->commands = 1 + g->count / NODES_A_COMMAND;
+	return w->drv.cuGraphLaunch(g->exec, cmd->stream);
+}
+
+CUresult worker_do_gleamGraphUpload(struct worker *w, struct cmd *cmd, const struct msg_gleamGraphUpload *m)
+{
+	struct graph *g = graph_of(w, m->graph);
+
+	if (!g || !g->exec) {
+		cmd->commands = 0;
+		return CUDA_ERROR_INVALID_HANDLE;
+	}
+	return w->drv.cuGraphUpload(g->exec, cmd->stream);
+}
