@@ -75,16 +75,18 @@ static void handles(void)
 	CUevent event;
 	CUstream stream;
 
-	for (unsigned int i = 0; i < 4; i++) {
+	for (unsigned int i = 0; i < 4 && prog_on_gleam(); i++) {
 		CHECK(cuStreamQuery((CUstream)garbage[i]) != CUDA_SUCCESS, "stream %#zx", garbage[i]);
 		CHECK(cuEventQuery((CUevent)garbage[i]) != CUDA_SUCCESS, "event %#zx", garbage[i]);
 		CHECK(cuModuleUnload((CUmodule)garbage[i]) != CUDA_SUCCESS, "module %#zx", garbage[i]);
 		CHECK(cuMemFree((CUdeviceptr)garbage[i]) != CUDA_SUCCESS, "memory %#zx", garbage[i]);
 	}
 	MUST(cuEventCreate(&event, 0));
-	EXPECT(cuStreamQuery((CUstream)event), CUDA_ERROR_INVALID_HANDLE);
+	if (prog_on_gleam())
+		EXPECT(cuStreamQuery((CUstream)event), CUDA_ERROR_INVALID_HANDLE);
 	MUST(cuEventDestroy(event));
-	EXPECT(cuEventDestroy(event), CUDA_ERROR_INVALID_HANDLE);
+	if (prog_on_gleam())
+		EXPECT(cuEventDestroy(event), CUDA_ERROR_INVALID_HANDLE);
 	EXPECT(cuMemAlloc(NULL, 4), CUDA_ERROR_INVALID_VALUE);
 	EXPECT(cuMemAlloc(&memory, 0), CUDA_ERROR_INVALID_VALUE);
 	EXPECT(cuStreamCreate(NULL, 0), CUDA_ERROR_INVALID_VALUE);
@@ -164,9 +166,13 @@ int main(int argc, char **argv)
 	in_child(argv[0], "address");
 	in_child(argv[0], "trap");
 	prog_context(NULL);
+	printf("images\n");
 	images();
+	printf("logs\n");
 	jit_logs();
+	printf("handles\n");
 	handles();
+	printf("fork\n");
 	in_forked_child();
 	EXPECT(cuCtxSynchronize(), CUDA_SUCCESS);
 	return prog_end();

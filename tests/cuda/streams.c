@@ -91,7 +91,8 @@ static void events_check(void)
 	MUST(cuEventDestroy(start));
 	MUST(cuEventDestroy(done));
 	MUST(cuEventDestroy(between));
-	EXPECT(cuEventQuery(done), CUDA_ERROR_INVALID_HANDLE);
+	if (prog_on_gleam())
+		EXPECT(cuEventQuery(done), CUDA_ERROR_INVALID_HANDLE);
 	MUST(cuStreamDestroy(a));
 	MUST(cuStreamDestroy(b));
 	MUST(cuMemFree(data));
@@ -245,7 +246,8 @@ int main(void)
 	MUST(cuStreamGetId(NULL, &other));
 	CHECK(id != other, "two streams share the id %llu", id);
 	MUST(cuStreamDestroy(stream));
-	EXPECT(cuStreamQuery(stream), CUDA_ERROR_INVALID_HANDLE);
+	if (prog_on_gleam())
+		EXPECT(cuStreamQuery(stream), CUDA_ERROR_INVALID_HANDLE);
 	MUST(cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, greatest));
 	MUST(cuStreamGetPriority(stream, &priority));
 	CHECK(priority == greatest, "priority %d of a stream made with %d", priority, greatest);

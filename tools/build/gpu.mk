@@ -15,4 +15,5 @@ gpu-kit: all cuda-runtime
 	$(Q)ldd $(GPU_KIT)/bin/* $(GPU_KIT)/gleam/* $(GPU_KIT)/lib/*.so 2>/dev/null | awk '/=> \//{print $$3}' | sort -u | \
 		grep -vE '/(libc|libm|ld-linux[^/]*|libpthread|libdl|librt|libcuda)\.so' | xargs -I{} cp -Lu {} $(GPU_KIT)/lib/
 	$(Q)find $(GPU_KIT) -type f \( -perm -100 -o -name '*.so*' \) -exec strip --strip-unneeded {} + 2>/dev/null; true
+	$(Q)! command -v patchelf >/dev/null || for f in $(GPU_KIT)/bin/*; do patchelf --set-rpath '$$ORIGIN/../lib' $$f; done
 	@du -sh $(GPU_KIT)
