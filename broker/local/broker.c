@@ -3,6 +3,7 @@
 #include "broker/local/broker.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,15 +88,24 @@ static void socket_folder(const struct conf *conf, const char *path)
 	}
 }
 
-/* Is somebody listening at what lies there? */
+/*
+ * Is somebody listening at what lies there? The kernel keeps a socket for a moment after its process was killed, until the
+ * process's io_uring is gone, so whoever made it is looked for, too.
+ */
 static bool socket_is_live(const struct sockaddr_un *address)
 {
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	struct ucred cred = { 0 };
+	socklen_t size = sizeof(cred);
 	bool live;
 
 	if (fd < 0)
 		return false;
 	live = connect(fd, (const struct sockaddr *)address, sizeof(*address)) == 0 || errno == EAGAIN;
+	/* pid 0: of another namespace. */
+	if (live && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &size) == 0 && cred.pid > 0 && kill(cred.pid, 0) < 0 &&
+	    errno == ESRCH)
+		live = false;
 	close(fd);
 	return live;
 }

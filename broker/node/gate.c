@@ -16,6 +16,8 @@
 #include "broker/lib/log.h"
 
 #define GATE_BACKLOG	128
+#define GATE_TRIES	20    /* a second in all: a restart after a crash must not fail */
+#define GATE_TRY_US	50000
 #define GATE_HELLOS_MAX 64 /* connections that haven't said hello: each holds a TLS state, and strangers make them */
 
 struct gate_visit {
@@ -175,6 +177,8 @@ static int gate_listen(const struct address *address, int *fd_out)
 {
 	int on = 1;
 	int fd = socket(address->at.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	bool bound = false;
+	int err = 0;
 
 	if (fd < 0)
 		return -errno;
@@ -182,12 +186,21 @@ static int gate_listen(const struct address *address, int *fd_out)
 	/* Each family has a socket of its own. */
 	if (address->at.ss_family == AF_INET6)
 		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
-	if (bind(fd, (const struct sockaddr *)&address->at, address->size) < 0 || listen(fd, GATE_BACKLOG) < 0) {
-		int err = -errno;
-
-		close(fd);
-		return err;
+	/* The kernel keeps the port for a moment after its process was killed, until the process's io_uring is gone. */
+	for (int tries = 0; tries <= GATE_TRIES; tries++) {
+		if (!bound && bind(fd, (const struct sockaddr *)&address->at, address->size) == 0)
+			bound = true;
+		if (bound && listen(fd, GATE_BACKLOG) == 0)
+			goto listening;
+		err = -errno;
+		if (err != -EADDRINUSE)
+			break;
+		usleep(GATE_TRY_US);
 	}
+	close(fd);
+	return err;
+
+listening:
 	*fd_out = fd;
 	return 0;
 }

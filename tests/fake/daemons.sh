@@ -42,8 +42,8 @@ client() {
 	timeout 60 "$OUT/tests/fake/fake-client" "$TMP/$name.sock" "$@"
 }
 
-# How many processes have this command line.
-count_workers() { pgrep -c -f "^$OUT/tests/fake/fake-worker " || true; }
+# Of this test: their driver lies in its folder.
+count_workers() { pgrep -c -f "^$OUT/tests/fake/fake-worker .*--driver $TMP/" || true; }
 
 # A sanitizer's report in a daemon's log is a failure, whatever else went well.
 logs_clean() {
