@@ -23,6 +23,7 @@
 #define LANE_PART_MAX	  (512u << 10) /* bytes of one downward message: leaves room for its frame, and turns stay short */
 #define LANE_SINK_SIZE	  (64u << 10)
 #define LANE_MEASURE_NS	  (20 * NS_PER_MS) /* the kernel is asked so often while bytes go out */
+#define LANE_MEASURE_SIZE (1u << 20)	   /* less says more about the round trip than about the link */
 
 static_assert(LANE_PART_MAX + FRAME_SIZE_MAX + 64 < LINK_MSG_MAX, "a part and its frame are one message");
 
@@ -54,6 +55,8 @@ struct lane {
 	bool stopping;
 	bool closed;
 	uint64_t measured_ns;
+	uint64_t measured_bytes; /* acknowledged when the bandwidth was measured last */
+	uint64_t measured_busy;	 /* microseconds */
 
 	struct loop_post pump_post;
 	struct loop_post stop_post;
@@ -298,23 +301,32 @@ static void item_send_down(struct lane *lane, const struct mirror *mirror, struc
 }
 
 /*
- * A rate that was limited by how little we had to send says only that the link can do that much: it counts where it is more than
- * what is known.
+ * Acknowledged bytes over the time in which the connection had some to deliver, both as the kernel counts them: pauses of ours
+ * are not in it, so it may be looked at late. (The kernel's own delivery rate is of single bursts: on a fast link several times
+ * what gets through.)
  */
 static void lane_measure(struct lane *lane)
 {
 	uint64_t now = loop_now_ns(lane->loop);
 	struct tcp_info info = { 0 };
 	socklen_t size = sizeof(info);
+	uint64_t bytes, busy, rate, known;
 
 	if (lane->closed || now - lane->measured_ns < LANE_MEASURE_NS)
 		return;
 	lane->measured_ns = now;
 	if (getsockopt(conn_fd(lane->conn), IPPROTO_TCP, TCP_INFO, &info, &size) < 0 ||
-	    size < offsetof(struct tcp_info, tcpi_delivery_rate) + sizeof(info.tcpi_delivery_rate))
+	    size < offsetof(struct tcp_info, tcpi_busy_time) + sizeof(info.tcpi_busy_time))
 		return;
-	if (!info.tcpi_delivery_rate_app_limited || (lane->bandwidth && info.tcpi_delivery_rate > lane->bandwidth))
-		__atomic_store_n(&lane->bandwidth, info.tcpi_delivery_rate, __ATOMIC_RELAXED);
+	bytes = info.tcpi_bytes_acked - lane->measured_bytes;
+	busy = info.tcpi_busy_time - lane->measured_busy;
+	if (bytes < LANE_MEASURE_SIZE || busy == 0)
+		return;
+	lane->measured_bytes = info.tcpi_bytes_acked;
+	lane->measured_busy = info.tcpi_busy_time;
+	rate = bytes * 1000000 / busy;
+	known = lane->bandwidth;
+	__atomic_store_n(&lane->bandwidth, known ? known - known / 4 + rate / 4 : rate, __ATOMIC_RELAXED);
 }
 
 static void lane_pump(struct lane *lane)

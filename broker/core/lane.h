@@ -40,7 +40,7 @@ void lane_bulk(struct lane *lane, struct mirror *mirror, struct bulk_item *item)
 uint64_t lane_queued(const struct lane *lane);
 /* Sent and received bytes. */
 void lane_bytes(const struct lane *lane, uint64_t *sent_out, uint64_t *received_out);
-/* Bytes a second that the kernel saw delivered while the connection was kept full; 0: it hasn't been yet. */
+/* Bytes a second while there were bytes to send, the newest of them counting most; 0: too few have been. */
 uint64_t lane_bandwidth(const struct lane *lane);
 
 #endif
