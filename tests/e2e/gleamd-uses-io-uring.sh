@@ -6,6 +6,8 @@
 . "$(dirname "$0")/../lib/e2e.sh"
 . "$(dirname "$0")/../fake/daemons.sh"
 need_cmd strace
+# LeakSanitizer does not work under ptrace.
+export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
 
 key_make "$TMP/key"
 node_up node --key "$TMP/key"
