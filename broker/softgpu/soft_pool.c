@@ -291,6 +291,17 @@ SOFT_API(cuMemAllocAsync, CUdeviceptr *pointer, size_t size, CUstream stream_han
 	return cuMemAllocFromPoolAsync(pointer, size, current, stream_handle);
 }
 
+/* Until a command put into @stream now would run: that follows the legacy stream too, as waiting for @stream need not. */
+static CUresult stream_reach(struct soft_stream *stream)
+{
+	struct soft_ticket *ticket = NULL;
+
+	TRY(soft_stream_mark(stream, NULL, &ticket));
+	soft_ticket_wait(ticket);
+	soft_ticket_put(ticket);
+	return (CUresult)atomic_load(&soft_stream_context(stream)->error);
+}
+
 SOFT_API(cuMemFreeAsync, CUdeviceptr pointer, CUstream stream_handle)
 {
 	SOFT_HELD struct soft_memory_pool *pool = NULL;
@@ -304,14 +315,14 @@ SOFT_API(cuMemFreeAsync, CUdeviceptr pointer, CUstream stream_handle)
 		return CUDA_ERROR_INVALID_VALUE;
 	/* Memory of the synchronous calls may be freed so as well: in the stream's order, which waits here. */
 	if (range.kind == SOFT_RANGE_DEVICE) {
-		TRY(soft_stream_sync(stream));
+		TRY(stream_reach(stream));
 		return soft_memory_delete(pointer, 1u << SOFT_RANGE_DEVICE);
 	}
 	if (range.kind != SOFT_RANGE_POOL)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (pool_find((CUmemoryPool)(uintptr_t)range.owner, &pool) != CUDA_SUCCESS) {
 		/* The pool was destroyed: the memory was only waiting for this. */
-		TRY(soft_stream_sync(stream));
+		TRY(stream_reach(stream));
 		return soft_memory_delete(pointer, 1u << SOFT_RANGE_POOL);
 	}
 	kept = calloc(1, sizeof(*kept));

@@ -1,13 +1,16 @@
 # Test programs of the driver API: tests/cuda/*.c, linked with our libcuda.so as any program is with the driver's, and
 # the PTX of their kernels beside them.
 
-CUDA_PROGRAMS := $(patsubst tests/cuda/%.c,%,$(sort $(wildcard tests/cuda/*.c)))
+# One source each, but for the differential tester.
+CUDA_PROGRAMS := $(filter-out differ%,$(patsubst tests/cuda/%.c,%,$(sort $(wildcard tests/cuda/*.c))))
 
 define cuda_program
 $(call program,tests/cuda/$(1),tests/cuda/$(1).c,-L$(O)/lib -lcuda -lm)
 $(O)/tests/cuda/$(1): $(O)/lib/libcuda.so
 endef
 $(foreach name,$(CUDA_PROGRAMS),$(eval $(call cuda_program,$(name))))
+$(eval $(call program,tests/cuda/differ,$(sort $(wildcard tests/cuda/differ*.c)),-L$(O)/lib -lcuda))
+$(O)/tests/cuda/differ: $(O)/lib/libcuda.so
 
 CUDA_KERNELS := $(patsubst tests/cuda/%,$(O)/tests/cuda/%,$(wildcard tests/cuda/kernels/*.ptx))
 ALL_OUTPUTS += $(CUDA_KERNELS)
