@@ -11,6 +11,7 @@
 #include <stdbool.h>
 
 #include "broker/core/loop.h"
+#include "broker/lib/log.h"
 
 #define TREE_PATH_DEFAULT "/gleam"
 
@@ -28,6 +29,8 @@ void tree_free(struct tree *tree);
 static inline void tree_start(struct loop *loop, struct broker *broker, const char *path, struct tree **tree_out)
 {
 	*tree_out = NULL;
+	if (*path)
+		log_info("no tree on %s: this gleamd is built without it (GLEAM_FUSE)", path);
 }
 
 static inline void tree_stop(struct tree *tree)

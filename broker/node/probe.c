@@ -17,6 +17,7 @@
 #include "broker/lib/log.h"
 
 #define PROBE_LINE_MAX 512
+#define PROBE_ENV_MAX  16
 
 struct probe {
 	struct loop *loop;
@@ -25,6 +26,7 @@ struct probe {
 	uint64_t tag;
 	bool reading;
 	bool stopped;
+	bool refused; /* it has said why there is no GPU */
 	char line[PROBE_LINE_MAX];
 	size_t size;
 	uint32_t gpu_count;
@@ -68,6 +70,7 @@ static void probe_line(struct probe *probe, const char *line)
 		probe->gpus[index].utilisation = percent;
 	} else if (strncmp(line, "why ", 4) == 0) {
 		log_error("no GPU to offer: %s", line + 4);
+		probe->refused = true;
 	}
 }
 
@@ -81,6 +84,9 @@ static void probe_done(void *arg, int res, uint32_t flags)
 		return;
 	}
 	if (res <= 0 || probe->stopped) {
+		if (!probe->stopped && !probe->gpu_count && !probe->refused)
+			log_error("no GPU is known: the process that asks the driver ended without a word; run gleamd "
+				  "--probe-driver with the driver's path to see why");
 		/* What it measured is not true for long. */
 		for (uint32_t i = 0; i < probe->gpu_count; i++) {
 			probe->gpus[i].memory_free = REPORT_UNKNOWN;
@@ -117,14 +123,32 @@ static void probe_arm(struct probe *probe)
 	probe->reading = true;
 }
 
+/* As workers have it, so that both see the same GPUs; and where this program's own libraries are, since it is this program. */
+static void environment_make(char **out)
+{
+	static const char *const kept[] = { "LD_LIBRARY_PATH=", "GLEAM_SOFTGPU_", "ASAN_OPTIONS=", "UBSAN_OPTIONS=", "TSAN_OPTIONS=" };
+	int count = 0;
+
+	out[count++] = "PATH=/usr/bin:/bin";
+	out[count++] = "LC_ALL=C";
+	for (char **at = environ; *at && count < PROBE_ENV_MAX; at++)
+		for (size_t i = 0; i < sizeof(kept) / sizeof(kept[0]); i++)
+			if (strncmp(*at, kept[i], strlen(kept[i])) == 0) {
+				out[count++] = *at;
+				break;
+			}
+	out[count] = NULL;
+}
+
 static void child_main(const struct proc_setting *setting, int out)
 {
 	char *argv[] = { "gleamd", "--probe-driver", (char *)setting->driver, NULL };
-	char *environment[] = { "PATH=/usr/bin:/bin", "LC_ALL=C", NULL };
+	char *environment[PROBE_ENV_MAX + 1];
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	int self = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
 	sigset_t none;
 
+	environment_make(environment);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	signal(SIGPIPE, SIG_DFL);

@@ -71,10 +71,17 @@ static bool driver_open(const char *path, struct driver *driver)
 	return false;
 }
 
-static bool nvml_open(struct nvml *nvml)
+/* A driver's NVML is beside it; only where it isn't the system's is as good. */
+static bool nvml_open(const char *driver, struct nvml *nvml)
 {
-	void *dl = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+	const char *slash = strrchr(driver, '/');
+	char path[4096];
+	void *dl = NULL;
 
+	if (slash && snprintf(path, sizeof(path), "%.*s/libnvidia-ml.so.1", (int)(slash - driver), driver) < (int)sizeof(path))
+		dl = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	if (!dl)
+		dl = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
 	if (!dl || dlsym(dl, "gleam_version"))
 		return false;
 	*(void **)&nvml->init = symbol(dl, "nvmlInit_v2", NULL);
@@ -124,7 +131,7 @@ int probe_main(const char *path)
 			printf("%02x", uuids[i].bytes[b]);
 		printf(" %s\n", name);
 	}
-	if (!nvml_open(&nvml))
+	if (!nvml_open(path, &nvml))
 		return 0;
 	for (int i = 0; i < count && i < REPORT_GPUS_MAX; i++) {
 		char text[41];
