@@ -11,6 +11,7 @@
 #include "libgleamcuda/call.h"
 #include "libgleamcuda/context.h"
 #include "libgleamcuda/copy.h"
+#include "libgleamcuda/exposed.h"
 #include "libgleamcuda/stream.h"
 
 #define NO_ARRAYS "arrays are not built yet"
@@ -329,17 +330,20 @@ CUresult do_cuMemcpyBatchAsync(struct call *call, CUdeviceptr *dsts, CUdeviceptr
 
 /* ---- memset ---- */
 
-static CUresult set_check(CUdeviceptr dst, uint64_t pitch, uint64_t width, uint64_t rows)
+static CUresult set_check(struct call *call, CUdeviceptr dst, uint64_t pitch, uint64_t width, uint64_t rows)
 {
 	uint64_t left;
 
-	if (place_of(dst, &left) == PLACE_PAGEABLE)
+	enum place place = place_of(dst, &left);
+
+	if (place == PLACE_PAGEABLE)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (rows > 1 && (pitch < width || rows - 1 > left / pitch))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (width > left || (rows - 1) * pitch > left - width)
 		return CUDA_ERROR_INVALID_VALUE;
-	return CUDA_SUCCESS;
+	/* The device writes to host memory: to the worker's mirror of it. */
+	return place == PLACE_PINNED ? exposed_need(call, dst) : CUDA_SUCCESS;
 }
 
 #define MEMSET(bits, value_type, value)                                                                         \
@@ -353,7 +357,7 @@ static CUresult set_check(CUdeviceptr dst, uint64_t pitch, uint64_t width, uint6
 			return result;                                                                           \
 		if (N > DEVICE_SPAN_MAX || dstDevice % (bits / 8))                                               \
 			return CUDA_ERROR_INVALID_VALUE;                                                         \
-		result = set_check(dstDevice, 0, N * (bits / 8), 1);                                             \
+		result = set_check(call, dstDevice, 0, N * (bits / 8), 1);                                             \
 		if (!result)                                                                                     \
 			result = call_open(call, OP_cuMemsetD##bits##Async, msg_cuMemsetD##bits##Async_size(&m)); \
 		if (result)                                                                                      \
@@ -382,7 +386,7 @@ static CUresult set_check(CUdeviceptr dst, uint64_t pitch, uint64_t width, uint6
 		if (Width > DEVICE_SPAN_MAX || Height > DEVICE_SPAN_MAX || dstPitch > DEVICE_SPAN_MAX ||         \
 		    dstDevice % (bits / 8) || dstPitch % (bits / 8))                                             \
 			return CUDA_ERROR_INVALID_VALUE;                                                         \
-		result = set_check(dstDevice, dstPitch, Width * (bits / 8), Height);                             \
+		result = set_check(call, dstDevice, dstPitch, Width * (bits / 8), Height);                             \
 		if (!result)                                                                                     \
 			result = call_open(call, OP_cuMemsetD2D##bits##Async,                                    \
 					   msg_cuMemsetD2D##bits##Async_size(&m));                               \

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Exposed host memory. A shadow of each range holds what both sides agreed on last; what differs from it is what this
- * side has changed, and exactly those bytes travel, so that words of both sides beside each other survive. The cost is
- * a comparison of all exposed memory per launch: these ranges are small (flags, counters, results) in real programs.
+ * side has changed, and exactly those bytes travel, so that words of both sides beside each other survive. Of ranges of
+ * some size the kernel tells which pages were written (track.h); small ones, and all where it can't, are compared whole
+ * before each launch.
  */
 #include "libgleamcuda/exposed.h"
 
@@ -15,17 +16,22 @@
 #include "gen/msg.h"
 #include "libgleamcuda/call.h"
 #include "libgleamcuda/log.h"
+#include "libgleamcuda/range.h"
 #include "libgleamcuda/session.h"
+#include "libgleamcuda/track.h"
 
 #define PAGE  4096ull
 #define BLOCK 256u /* compared at once; only in those that differ single bytes are looked at */
-#define LARGE (1ull << 20)
+#define TRACKED_LEAST (16ull << 10) /* comparing less takes no longer than asking the kernel */
+#define RUNS	      16
 
 struct exposed {
 	struct exposed *next;
 	uint64_t start;
 	uint64_t size;
 	uint8_t *shadow;
+	bool tracked; /* whole pages, which the kernel watches */
+	bool whole;   /* the next exchange compares everything */
 };
 
 uint32_t exposed_count;
@@ -97,9 +103,11 @@ CUresult exposed_open(struct call *call, uint64_t start, uint64_t size)
 	result = call_wait(call);
 	if (result)
 		goto free_shadow;
-	if (size >= LARGE)
-		gleam_log("%llu MiB of host memory can be reached by kernels: each launch compares them",
-			  (unsigned long long)(size >> 20));
+	/* A registered range may share its first and last page with others, and may be a file's. */
+	exposed->tracked = size >= TRACKED_LEAST && !(start % PAGE) && track_begin(m.address, m.bytes);
+	exposed->whole = true;
+	gleam_log("%llu KiB of host memory can be reached by kernels from now on%s", (unsigned long long)(size >> 10),
+		  exposed->tracked || size < TRACKED_LEAST ? "" : ", and are compared before each launch");
 	pthread_mutex_lock(&lock);
 	exposed->next = all;
 	all = exposed;
@@ -111,6 +119,36 @@ free_shadow:
 	free(exposed->shadow);
 free_exposed:
 	free(exposed);
+	return result;
+}
+
+CUresult exposed_need(struct call *call, uint64_t address)
+{
+	struct range range;
+	CUresult result;
+
+	if (!range_find(address, &range) ||
+	    (range.kind != RANGE_HOST_MADE && range.kind != RANGE_HOST_REGISTERED))
+		return CUDA_SUCCESS; /* a number that looks like an address, or memory that needs nothing */
+	if (range.dev && exposed_is(range.start))
+		return CUDA_SUCCESS;
+	result = exposed_open(call, range.start, range.size);
+	if (!result)
+		range_place(range.start, range.start);
+	return result;
+}
+
+CUresult exposed_params_slow(struct call *call, const void *params, uint32_t size)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	for (uint32_t i = 0; i + 8 <= size && !result; i += 8) {
+		uint64_t word;
+
+		memcpy(&word, (const char *)params + i, sizeof(word));
+		if (word >> 40 == HOST_BASE >> 40)
+			result = exposed_need(call, word);
+	}
 	return result;
 }
 
@@ -132,6 +170,8 @@ void exposed_close(struct call *call, uint64_t start)
 	if (!exposed)
 		return;
 	m = range_message(start, exposed->size, 0);
+	if (exposed->tracked)
+		track_end(m.address, m.bytes);
 	if (!call_open(call, OP_gleamHostRange, msg_gleamHostRange_size(&m))) {
 		msg_gleamHostRange_put(&call->w, &m);
 		call_wait(call);
@@ -152,13 +192,13 @@ static bool write_post(struct call *call, uint64_t address, const uint8_t *bytes
 }
 
 /* Runs of changed bytes go out from the shadow, which has them by then: the host may go on writing. */
-static bool push_one(struct call *call, struct exposed *e)
+static bool push_part(struct call *call, struct exposed *e, uint64_t from, uint64_t end)
 {
 	const volatile uint8_t *memory = (const volatile uint8_t *)(uintptr_t)e->start;
 	uint64_t run = 0, run_size = 0;
 
-	for (uint64_t block = 0; block < e->size; block += BLOCK) {
-		uint64_t size = e->size - block < BLOCK ? e->size - block : BLOCK;
+	for (uint64_t block = from; block < end; block += BLOCK) {
+		uint64_t size = end - block < BLOCK ? end - block : BLOCK;
 
 		if (!run_size && !memcmp((const void *)(uintptr_t)(e->start + block), e->shadow + block, size))
 			continue;
@@ -180,6 +220,33 @@ static bool push_one(struct call *call, struct exposed *e)
 		}
 	}
 	return !run_size || write_post(call, e->start + run, e->shadow + run, (uint32_t)run_size);
+}
+
+static bool push_one(struct call *call, struct exposed *e)
+{
+	uint64_t end = e->start + e->size;
+	uint64_t at = e->start;
+
+	if (!e->tracked || e->whole) {
+		e->whole = false;
+		return push_part(call, e, 0, e->size);
+	}
+	while (at < end) {
+		struct track_run runs[RUNS];
+		int count = track_written(at, (end + PAGE - 1) & ~(PAGE - 1), runs, RUNS, &at);
+
+		if (count < 0) {
+			e->tracked = false;
+			return push_part(call, e, 0, e->size);
+		}
+		for (int i = 0; i < count; i++) {
+			uint64_t last = runs[i].end < end ? runs[i].end : end;
+
+			if (!push_part(call, e, runs[i].start - e->start, last - e->start))
+				return false;
+		}
+	}
+	return true;
 }
 
 void exposed_push(struct call *call)

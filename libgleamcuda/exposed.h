@@ -12,6 +12,7 @@
 
 #include "broker/lib/codec.h"
 #include "broker/proto/cuda_abi.h"
+#include "libgleamcuda/host.h"
 
 struct call;
 struct session;
@@ -33,6 +34,29 @@ void exposed_close(struct call *call, uint64_t start);
 bool exposed_is(uint64_t start);
 /* Does any exposed range hold @address? */
 bool exposed_holds(uint64_t address);
+
+/* A kernel or a memset is about to get @address, which lies in page-locked memory: expose its range. */
+CUresult exposed_need(struct call *call, uint64_t address);
+
+CUresult exposed_params_slow(struct call *call, const void *params, uint32_t size);
+
+/*
+ * Addresses in a block of parameters of memory that Gleam made are exposed: the host's range is a TiB of its own, so
+ * looking for them costs a comparison per word. Registered memory counts from when its device pointer is asked for.
+ */
+static inline CUresult exposed_params(struct call *call, const void *params, uint32_t size)
+{
+	const char *at = params;
+	uint64_t found = 0;
+
+	for (uint32_t i = 0; i + 8 <= size; i += 8) {
+		uint64_t word;
+
+		__builtin_memcpy(&word, at + i, sizeof(word));
+		found |= word >> 40 == HOST_BASE >> 40;
+	}
+	return __builtin_expect(found != 0, 0) ? exposed_params_slow(call, params, size) : CUDA_SUCCESS;
+}
 
 /* Send what the host has changed. */
 void exposed_push(struct call *call);

@@ -318,6 +318,9 @@ static CUresult launch_send(struct call *call, const struct function *function, 
 	};
 	CUresult result;
 
+	result = exposed_params(call, params, params_size);
+	if (__builtin_expect(result != CUDA_SUCCESS, 0))
+		return result;
 	if (exposed_any())
 		exposed_push(call);
 	result = call_open(call, OP_gleamLaunch, msg_gleamLaunch_size(&m));

@@ -41,8 +41,8 @@ static void images(void)
 	memcpy(strstr(broken, "ld.global"), "xx.global", 9);
 	EXPECT(cuModuleLoadData(&module, broken), CUDA_ERROR_INVALID_PTX);
 	EXPECT(cuModuleLoadData(&module, NULL), CUDA_ERROR_INVALID_VALUE);
-	CHECK(cuModuleLoadData(&module, "") != CUDA_SUCCESS, "an empty image was loaded");
-	CHECK(cuModuleLoadData(&module, cut) != CUDA_SUCCESS, "an empty fatbin was loaded");
+	CHECK(!prog_on_gleam() || cuModuleLoadData(&module, "") != CUDA_SUCCESS, "an empty image was loaded");
+	CHECK(!prog_on_gleam() || cuModuleLoadData(&module, cut) != CUDA_SUCCESS, "an empty fatbin was loaded");
 	EXPECT(cuModuleLoadData(&module, good), CUDA_SUCCESS);
 	EXPECT(cuModuleUnload(module), CUDA_SUCCESS);
 	free(good);

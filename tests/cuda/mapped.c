@@ -121,6 +121,17 @@ int main(void)
 	MUST(cuMemcpyDtoH(&total, scratch, 4));
 	CHECK(total == N * (N - 1) / 2, "a kernel summed %u", total);
 
+	/* Without asking for a device pointer: addresses are unified. */
+	MUST(cuMemFreeHost(made));
+	MUST(cuMemHostAlloc((void **)&made, 1 << 20, 0));
+	both_ways(made, (CUdeviceptr)(uintptr_t)made, N, "a host pointer as a kernel's parameter");
+	MUST(cuMemFreeHost(made));
+	MUST(cuMemHostAlloc((void **)&made, N * 4, 0));
+	made[N - 1] = 1;
+	MUST(cuMemsetD32((CUdeviceptr)(uintptr_t)made, 99, N - 1));
+	MUST(cuCtxSynchronize());
+	CHECK(made[0] == 99 && made[N - 2] == 99 && made[N - 1] == 1, "memset of host memory: %u %u", made[0], made[N - 1]);
+
 	MUST(cuMemHostRegister(registered, 65536, CU_MEMHOSTREGISTER_DEVICEMAP));
 	MUST(cuMemHostGetDevicePointer_v2(&device, registered, 0));
 	both_ways(registered, device, N, "registered memory");
