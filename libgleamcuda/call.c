@@ -14,6 +14,7 @@
 
 #include "broker/lib/futex.h"
 #include "broker/lib/slot.h"
+#include "libgleamcuda/capture.h"
 #include "libgleamcuda/context.h"
 #include "libgleamcuda/handle.h"
 #include "libgleamcuda/init.h"
@@ -21,6 +22,9 @@
 #include "libgleamcuda/session.h"
 
 #define NO_SLOT 0xffffu
+
+uint32_t captures_going;
+CUresult (*capture_gate)(struct call *call);
 
 /*
  * How long a waiting call looks at its slot before it sleeps. A wake-up across cores costs 5 to 50 us, so a spin of that
@@ -89,7 +93,7 @@ CUresult call_enter(struct call *call, enum api api, enum needs needs, bool ptds
 	}
 	if (session_is_dead(call->session))
 		return session_death(call->session);
-	return CUDA_SUCCESS;
+	return capture_going() ? __atomic_load_n(&capture_gate, __ATOMIC_ACQUIRE)(call) : CUDA_SUCCESS;
 }
 
 void call_start(struct call *call, struct session *session, struct context *context)

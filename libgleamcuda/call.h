@@ -86,7 +86,8 @@ void call_count_bytes(struct call *call, uint64_t bytes);
  * kernel is accepted as a function. Says CONTEXT_IS_DESTROYED where its context is gone. */
 CUresult call_handle(struct call *call, enum object_type type, const void *handle, unsigned marks,
 		     uint64_t *handle_out);
-/* Streams: NULL, 1 and 2 are resolved (legacy or this thread's own, by call->ptds). */
+/* Streams: NULL, 1 and 2 are resolved (legacy or this thread's own, by call->ptds). A capturing one is refused, and its
+ * capture spoilt: calls that can be captured, and questions, ask by the functions of capture.h. */
 CUresult call_stream(struct call *call, CUstream stream, uint64_t *handle_out);
 /* A new handle of the current context; INVALID handles only after handle_forget(). OUT_OF_MEMORY when all are in use. */
 CUresult call_birth(struct call *call, enum object_type type, uint64_t *handle_out);

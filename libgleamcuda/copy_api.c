@@ -9,12 +9,42 @@
 #include "gen/bodies.h"
 #include "gen/msg.h"
 #include "libgleamcuda/call.h"
+#include "libgleamcuda/capture.h"
 #include "libgleamcuda/context.h"
 #include "libgleamcuda/copy.h"
 #include "libgleamcuda/exposed.h"
+#include "libgleamcuda/graph.h"
 #include "libgleamcuda/stream.h"
 
 #define NO_ARRAYS "arrays are not built yet"
+
+/* ---- capture ---- */
+
+/* Copies that are synchronous can't be captured, though a thread's own stream may be capturing. */
+static CUresult copy_stream(struct call *call, CUstream hStream, bool async, uint64_t *stream_out, bool *captured_out)
+{
+	*captured_out = false;
+	return async ? call_stream_captured(call, hStream, stream_out, captured_out) :
+		       call_stream(call, hStream, stream_out);
+}
+
+static CUresult copy_captured(struct call *call, uint64_t stream, const struct graph_box *box)
+{
+	struct graph_work work = { .type = CU_GRAPH_NODE_TYPE_MEMCPY, .context = call->context,
+				   .copy = graph_box_params(box) };
+
+	return capture_add(call, stream, &work);
+}
+
+static CUresult fill_captured(struct call *call, uint64_t stream, CUdeviceptr dst, uint64_t pitch, uint32_t value,
+			      uint32_t element, uint64_t width, uint64_t rows)
+{
+	struct graph_work work = { .type = CU_GRAPH_NODE_TYPE_MEMSET, .context = call->context,
+				   .fill = { .dst = dst, .pitch = pitch, .value = value, .elementSize = element,
+					     .width = width, .height = rows } };
+
+	return capture_add(call, stream, &work);
+}
 
 /* ---- linear ---- */
 
@@ -24,7 +54,8 @@ static CUresult linear(struct call *call, uint64_t dst, int want_dst, uint64_t s
 {
 	struct copy c = { .dst = dst, .src = src, .width = size, .rows = 1, .async = async };
 	uint64_t dst_left, src_left;
-	CUresult result = call_stream(call, hStream, &c.stream);
+	bool captured;
+	CUresult result = copy_stream(call, hStream, async, &c.stream, &captured);
 
 	if (result)
 		return result;
@@ -39,6 +70,13 @@ static CUresult linear(struct call *call, uint64_t dst, int want_dst, uint64_t s
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!dst || !src || size > dst_left || size > src_left)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (__builtin_expect(captured, 0)) {
+		struct graph_box box = { .dst = dst, .dst_pitch = size, .dst_height = 1, .src = src, .src_pitch = size,
+					 .src_height = 1, .width = size, .rows = 1, .depth = 1,
+					 .dst_place = c.dst_place, .src_place = c.src_place };
+
+		return copy_captured(call, c.stream, &box);
+	}
 	return copy_run(call, &c);
 }
 
@@ -190,7 +228,8 @@ static CUresult boxes(struct call *call, const struct side *dst, const struct si
 {
 	struct copy c = { .width = width, .rows = height, .async = async };
 	uint64_t dst_left, src_left;
-	CUresult result = call_stream(call, hStream, &c.stream);
+	bool captured;
+	CUresult result = copy_stream(call, hStream, async, &c.stream, &captured);
 
 	if (result)
 		return result;
@@ -214,6 +253,16 @@ static CUresult boxes(struct call *call, const struct side *dst, const struct si
 	if ((depth - 1) * dst_slice + (height - 1) * c.dst_pitch + width > dst_left ||
 	    (depth - 1) * src_slice + (height - 1) * c.src_pitch + width > src_left)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (__builtin_expect(captured, 0)) {
+		struct graph_box box = { .dst = c.dst, .dst_pitch = c.dst_pitch,
+					 .dst_height = dst->height ? dst->height : height,
+					 .src = c.src, .src_pitch = c.src_pitch,
+					 .src_height = src->height ? src->height : height,
+					 .width = width, .rows = height, .depth = depth,
+					 .dst_place = c.dst_place, .src_place = c.src_place };
+
+		return copy_captured(call, c.stream, &box);
+	}
 	for (uint64_t z = 0; z < depth && !result; z++) {
 		result = copy_run(call, &c);
 		c.dst += dst_slice;
@@ -351,13 +400,16 @@ static CUresult set_check(struct call *call, CUdeviceptr dst, uint64_t pitch, ui
 					   CUstream hStream)                                                     \
 	{                                                                                                        \
 		struct msg_cuMemsetD##bits##Async m = { .dstDevice = dstDevice, .value = value, .N = N };        \
-		CUresult result = call_stream(call, hStream, &m.hStream);                                        \
+		bool captured;                                                                                   \
+		CUresult result = call_stream_captured(call, hStream, &m.hStream, &captured);                    \
                                                                                                                  \
 		if (result || !N)                                                                                \
 			return result;                                                                           \
 		if (N > DEVICE_SPAN_MAX || dstDevice % (bits / 8))                                               \
 			return CUDA_ERROR_INVALID_VALUE;                                                         \
 		result = set_check(call, dstDevice, 0, N * (bits / 8), 1);                                             \
+		if (!result && __builtin_expect(captured, 0))                                                    \
+			return fill_captured(call, m.hStream, dstDevice, N * (bits / 8), value, bits / 8, N, 1); \
 		if (!result)                                                                                     \
 			result = call_open(call, OP_cuMemsetD##bits##Async, msg_cuMemsetD##bits##Async_size(&m)); \
 		if (result)                                                                                      \
@@ -379,7 +431,8 @@ static CUresult set_check(struct call *call, CUdeviceptr dst, uint64_t pitch, ui
 	{                                                                                                        \
 		struct msg_cuMemsetD2D##bits##Async m = { .dstDevice = dstDevice, .dstPitch = dstPitch,          \
 							  .value = value, .Width = Width, .Height = Height };    \
-		CUresult result = call_stream(call, hStream, &m.hStream);                                        \
+		bool captured;                                                                                   \
+		CUresult result = call_stream_captured(call, hStream, &m.hStream, &captured);                    \
                                                                                                                  \
 		if (result || !Width || !Height)                                                                 \
 			return result;                                                                           \
@@ -387,6 +440,9 @@ static CUresult set_check(struct call *call, CUdeviceptr dst, uint64_t pitch, ui
 		    dstDevice % (bits / 8) || dstPitch % (bits / 8))                                             \
 			return CUDA_ERROR_INVALID_VALUE;                                                         \
 		result = set_check(call, dstDevice, dstPitch, Width * (bits / 8), Height);                             \
+		if (!result && __builtin_expect(captured, 0))                                                    \
+			return fill_captured(call, m.hStream, dstDevice, dstPitch, value, bits / 8, Width,       \
+					     Height);                                                            \
 		if (!result)                                                                                     \
 			result = call_open(call, OP_cuMemsetD2D##bits##Async,                                    \
 					   msg_cuMemsetD2D##bits##Async_size(&m));                               \

@@ -10,8 +10,9 @@
 #include "gen/bodies.h"
 #include "gen/msg.h"
 #include "libgleamcuda/call.h"
+#include "libgleamcuda/capture.h"
 #include "libgleamcuda/context.h"
-#include "libgleamcuda/event.h"
+#include "libgleamcuda/graph.h"
 #include "libgleamcuda/handle.h"
 #include "libgleamcuda/session.h"
 #include "libgleamcuda/stable.h"
@@ -27,6 +28,7 @@ struct event {
 	uint64_t seq;
 	uint32_t word;
 	struct stream *stream; /* type-stable: may have been destroyed since */
+	struct capture_mark *mark; /* the newest record was captured: no work stands behind it */
 };
 
 static struct stable events = STABLE(struct event);
@@ -79,10 +81,22 @@ give_event:
 	return result;
 }
 
+static bool event_mark(struct event *event)
+{
+	return __builtin_expect(__atomic_load_n(&event->mark, __ATOMIC_RELAXED) != NULL, 0);
+}
+
+static void event_give(struct event *event)
+{
+	if (event && event_mark(event))
+		capture_mark_drop(&event->mark);
+	stable_give(&events, event);
+}
+
 static void closed_end(uint64_t handle, void *data)
 {
 	if (handle_end(handle))
-		stable_give(&events, data);
+		event_give(data);
 }
 
 void event_context_closed(struct context *context)
@@ -105,7 +119,7 @@ CUresult do_cuEventDestroy_v2(struct call *call, CUevent hEvent)
 		return result;
 	msg_cuEventDestroy_v2_put(&call->w, &m);
 	call_post(call);
-	stable_give(&events, handle_end(m.hEvent));
+	event_give(handle_end(m.hEvent));
 	return CUDA_SUCCESS;
 }
 
@@ -116,6 +130,8 @@ static void event_recorded(struct call *call, struct event *event, uint64_t stre
 	stream_note(call, stream_handle, seq);
 	if (!stream)
 		return;
+	if (event_mark(event))
+		capture_mark_drop(&event->mark);
 	__atomic_store_n(&event->word, stream->word, __ATOMIC_RELAXED);
 	__atomic_store_n(&event->stream, stream, __ATOMIC_RELAXED);
 	/* Pairs with the acquire in event_done(). */
@@ -143,19 +159,49 @@ void event_launched(struct call *call, uint64_t handle, uint64_t stream, uint64_
 		event_recorded(call, event, stream, seq);
 }
 
-CUresult do_cuEventRecord(struct call *call, CUevent hEvent, CUstream hStream)
+CUresult event_capture_record(struct call *call, uint64_t handle, uint64_t stream)
+{
+	struct event *event = handle_data(OBJECT_EVENT, handle);
+
+	return event ? capture_record(call, stream, &event->mark) : CUDA_ERROR_INVALID_HANDLE;
+}
+
+bool event_is_captured(uint64_t handle)
+{
+	struct event *event = handle_data(OBJECT_EVENT, handle);
+
+	return event && event_mark(event);
+}
+
+CUresult event_capture_wait(struct call *call, uint64_t stream, uint64_t handle, bool external)
+{
+	struct graph_work work = { .type = CU_GRAPH_NODE_TYPE_WAIT_EVENT, .event = handle };
+	struct event *event = handle_data(OBJECT_EVENT, handle);
+
+	if (!event)
+		return CUDA_ERROR_INVALID_HANDLE;
+	return external ? capture_add(call, stream, &work) : capture_wait(call, stream, &event->mark);
+}
+
+static CUresult event_record(struct call *call, CUevent hEvent, CUstream hStream, bool external)
 {
 	struct msg_cuEventRecord m;
 	struct event *event;
+	bool captured = false;
 	CUresult result = event_of(call, hEvent, &m.hEvent, &event);
 
 	if (!result)
-		result = call_stream(call, hStream, &m.hStream);
+		result = call_stream_captured(call, hStream, &m.hStream, &captured);
 	if (result)
 		return result;
 	/* The driver wants event and stream of one context. */
 	if (event->context != call->context)
 		return CUDA_ERROR_INVALID_HANDLE;
+	if (__builtin_expect(captured, 0)) {
+		struct graph_work work = { .type = CU_GRAPH_NODE_TYPE_EVENT_RECORD, .event = m.hEvent };
+
+		return external ? capture_add(call, m.hStream, &work) : capture_record(call, m.hStream, &event->mark);
+	}
 	result = call_open(call, OP_cuEventRecord, msg_cuEventRecord_size(&m));
 	if (result)
 		return result;
@@ -164,12 +210,16 @@ CUresult do_cuEventRecord(struct call *call, CUevent hEvent, CUstream hStream)
 	return CUDA_SUCCESS;
 }
 
+CUresult do_cuEventRecord(struct call *call, CUevent hEvent, CUstream hStream)
+{
+	return event_record(call, hEvent, hStream, false);
+}
+
 CUresult do_cuEventRecordWithFlags(struct call *call, CUevent hEvent, CUstream hStream, unsigned int flags)
 {
 	if (flags & ~(unsigned int)CU_EVENT_RECORD_EXTERNAL)
 		return CUDA_ERROR_INVALID_VALUE;
-	/* External matters in captures alone. */
-	return do_cuEventRecord(call, hEvent, hStream);
+	return event_record(call, hEvent, hStream, flags & CU_EVENT_RECORD_EXTERNAL);
 }
 
 /* Has the newest record completed, its host data included? A never recorded event is done. */
@@ -192,6 +242,8 @@ CUresult do_cuEventQuery(struct call *call, CUevent hEvent)
 
 	if (result)
 		return result;
+	if (event_mark(event))
+		return capture_asked(&event->mark);
 	return event_done(call, event) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
@@ -203,6 +255,8 @@ CUresult do_cuEventSynchronize(struct call *call, CUevent hEvent)
 
 	if (result)
 		return result;
+	if (event_mark(event))
+		return capture_asked(&event->mark);
 
 	uint64_t seq = __atomic_load_n(&event->seq, __ATOMIC_ACQUIRE);
 
@@ -229,6 +283,8 @@ CUresult do_cuEventElapsedTime_v2(struct call *call, float *pMilliseconds, CUeve
 		result = event_of(call, hEnd, &m.hEnd, &end);
 	if (result)
 		return result;
+	if (event_mark(start) || event_mark(end))
+		return capture_asked(event_mark(start) ? &start->mark : &end->mark);
 	if ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING || !start->seq || !end->seq)
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (!event_done(call, start) || !event_done(call, end))

@@ -5,6 +5,7 @@
 #ifndef GLEAM_EVENT_H
 #define GLEAM_EVENT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "broker/proto/cuda_abi.h"
@@ -19,5 +20,12 @@ void event_context_closed(struct context *context);
 CUresult event_for_launch(struct call *call, CUevent event, uint64_t *handle_out);
 /* The launch with number @seq on @stream (a wire handle) records it. */
 void event_launched(struct call *call, uint64_t event, uint64_t stream, uint64_t seq);
+/* A launch that was captured on @stream would have recorded it. */
+CUresult event_capture_record(struct call *call, uint64_t event, uint64_t stream);
+
+/* Was its newest record captured? */
+bool event_is_captured(uint64_t event);
+/* A stream waits for a captured event, or a capturing one (@external: as a node) for any. Handles are live. */
+CUresult event_capture_wait(struct call *call, uint64_t stream, uint64_t event, bool external);
 
 #endif

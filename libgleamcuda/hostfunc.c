@@ -15,7 +15,9 @@
 #include "gen/bodies.h"
 #include "gen/msg.h"
 #include "libgleamcuda/call.h"
+#include "libgleamcuda/capture.h"
 #include "libgleamcuda/context.h"
+#include "libgleamcuda/graph.h"
 #include "libgleamcuda/log.h"
 #include "libgleamcuda/session.h"
 #include "libgleamcuda/stream.h"
@@ -27,6 +29,9 @@ struct hostfunc {
 	CUstreamCallback callback;
 	CUstream stream; /* as the program named it, for the callback */
 	void *user;
+	/* host data that was on its way on the stream when it was sent: natively it has arrived when the function runs */
+	struct stream *behind; /* type-stable */
+	uint64_t seq;
 };
 
 struct queue {
@@ -81,6 +86,7 @@ static void *hostfunc_run(void *arg)
 		if (!ready.first)
 			ready.end = &ready.first;
 		pthread_mutex_unlock(&lock);
+		stream_landed_wait(f->behind, f->seq);
 		if (f->function)
 			f->function(f->user);
 		else
@@ -152,13 +158,18 @@ void hostfunc_fail_all(void)
 	pthread_mutex_unlock(&lock);
 }
 
-static CUresult hostfunc_send(struct call *call, struct hostfunc *f, CUstream hStream)
+/* Takes @f. */
+static CUresult hostfunc_send(struct call *call, struct hostfunc *f, uint64_t stream)
 {
-	struct msg_gleamHostFunc m;
-	CUresult result = call_stream(call, hStream, &m.stream);
+	struct msg_gleamHostFunc m = { .stream = stream };
+	CUresult result;
 
-	if (result)
-		goto free_function;
+	f->behind = stream_find(call, stream);
+	if (!f->behind) {
+		free(f);
+		return CUDA_ERROR_INVALID_HANDLE;
+	}
+	f->seq = __atomic_load_n(&f->behind->last_seq, __ATOMIC_ACQUIRE);
 	pthread_mutex_lock(&lock);
 	result = over ? session_death(call->session) : start_locked(call->session);
 	if (!result) {
@@ -168,46 +179,65 @@ static CUresult hostfunc_send(struct call *call, struct hostfunc *f, CUstream hS
 		__atomic_fetch_add(&outstanding, 1, __ATOMIC_RELEASE);
 	}
 	pthread_mutex_unlock(&lock);
-	if (result)
-		goto free_function;
+	if (result) {
+		free(f);
+		return result;
+	}
 	result = call_open(call, OP_gleamHostFunc, msg_gleamHostFunc_size(&m));
 	if (result)
-		return result; /* the session has ended: hostfunc_fail_all() frees it */
+		return CUDA_SUCCESS; /* the session has ended: hostfunc_fail_all() frees it, and the next call tells */
 	msg_gleamHostFunc_put(&call->w, &m);
 	stream_note(call, m.stream, call_post(call));
 	return CUDA_SUCCESS;
+}
 
-free_function:
-	free(f);
-	return result;
+CUresult hostfunc_stop(struct call *call, uint64_t stream, CUhostFn function, void *user)
+{
+	struct hostfunc *f = calloc(1, sizeof(*f));
+
+	if (!f)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	f->function = function;
+	f->user = user;
+	return hostfunc_send(call, f, stream);
 }
 
 CUresult do_cuLaunchHostFunc(struct call *call, CUstream hStream, CUhostFn fn, void *userData)
 {
-	struct hostfunc *f;
+	bool captured = false;
+	uint64_t stream;
+	CUresult result;
 
 	if (!fn)
 		return CUDA_ERROR_INVALID_VALUE;
-	f = calloc(1, sizeof(*f));
-	if (!f)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	f->function = fn;
-	f->user = userData;
-	return hostfunc_send(call, f, hStream);
+	result = call_stream_captured(call, hStream, &stream, &captured);
+	if (result)
+		return result;
+	if (captured) {
+		struct graph_work work = { .type = CU_GRAPH_NODE_TYPE_HOST, .host = { fn, userData } };
+
+		return capture_add(call, stream, &work);
+	}
+	return hostfunc_stop(call, stream, fn, userData);
 }
 
 CUresult do_cuStreamAddCallback(struct call *call, CUstream hStream, CUstreamCallback callback, void *userData,
 				unsigned int flags)
 {
 	struct hostfunc *f;
+	uint64_t stream;
+	CUresult result;
 
 	if (!callback || flags)
 		return CUDA_ERROR_INVALID_VALUE;
+	result = call_stream(call, hStream, &stream);
+	if (result)
+		return result;
 	f = calloc(1, sizeof(*f));
 	if (!f)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	f->callback = callback;
 	f->stream = hStream;
 	f->user = userData;
-	return hostfunc_send(call, f, hStream);
+	return hostfunc_send(call, f, stream);
 }

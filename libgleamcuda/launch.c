@@ -11,9 +11,11 @@
 #include "gen/bodies.h"
 #include "gen/msg.h"
 #include "libgleamcuda/call.h"
+#include "libgleamcuda/capture.h"
 #include "libgleamcuda/context.h"
 #include "libgleamcuda/device.h"
 #include "libgleamcuda/event.h"
+#include "libgleamcuda/graph.h"
 #include "libgleamcuda/exposed.h"
 #include "libgleamcuda/occupancy.h"
 #include "libgleamcuda/program.h"
@@ -372,11 +374,46 @@ static bool launches_block(void)
 }
 
 /*
+ * A launch on a capturing stream. Its node comes wholly behind what the stream has captured so far, also where the launch
+ * would allow an overlap: right in any case, and ports of edges are not asked for. Events that it records are the
+ * capture's, as if they were recorded behind it.
+ */
+static __attribute__((noinline)) CUresult launch_captured(struct call *call, const struct function *function,
+							  struct launch *launch, uint64_t stream,
+							  const struct launch_params *from)
+{
+	struct graph_work work;
+	uint32_t kept = 0;
+	CUresult result;
+
+	for (uint32_t i = 0; i < launch->attr_count; i++)
+		switch ((int)launch->attrs[i].id) {
+		case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
+		case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
+		case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
+			break;
+		default:
+			if (kept != i)
+				memcpy(&launch->attrs[kept], &launch->attrs[i], sizeof(launch->attrs[0]));
+			kept++;
+		}
+	launch->attr_count = kept;
+	result = graph_work_launch(function, (CUfunction)(uintptr_t)launch->captured, launch, from, &work);
+	if (!result)
+		result = capture_add(call, stream, &work);
+	if (!result && launch->event)
+		result = event_capture_record(call, launch->event, stream);
+	if (!result && launch->event_too)
+		result = event_capture_record(call, launch->event_too, stream);
+	return result;
+}
+
+/*
  * Parameters are gathered on the stack before the frame is opened: they lie in the program's memory, and a fault there
  * (managed memory) must not find the append lock taken.
  */
-static CUresult launch_run(struct call *call, const struct function *function, const struct launch *launch,
-			   uint64_t stream, void **params, void **extra)
+static CUresult launch_run(struct call *call, const struct function *function, struct launch *launch, uint64_t stream,
+			   void **params, void **extra)
 {
 	uint8_t block[SMALL_PARAMS] __attribute__((aligned(16)));
 	struct launch_params from;
@@ -384,6 +421,8 @@ static CUresult launch_run(struct call *call, const struct function *function, c
 
 	if (result)
 		return result;
+	if (__builtin_expect(launch->captured != 0, 0))
+		return launch_captured(call, function, launch, stream, &from);
 	if (__builtin_expect(from.size > sizeof(block), 0)) {
 		result = launch_send_large(call, function, launch, stream, &from);
 	} else {
@@ -397,11 +436,13 @@ static CUresult launch_run(struct call *call, const struct function *function, c
 
 /* Function and stream of a launch: of one context, which becomes the call's. */
 static CUresult launch_open(struct call *call, CUfunction f, CUstream hStream, struct function **function_out,
-			    uint64_t *stream_out)
+			    uint64_t *stream_out, struct launch *launch)
 {
 	struct function *function;
-	CUresult result = call_stream(call, hStream, stream_out);
+	bool captured;
+	CUresult result = call_stream_captured(call, hStream, stream_out, &captured);
 
+	launch->captured = captured ? (uint64_t)(uintptr_t)f : 0;
 	if (!result)
 		result = function_in(call, f, call->context, &function);
 	if (result)
@@ -420,7 +461,7 @@ CUresult do_cuLaunchKernel(struct call *call, CUfunction f, unsigned int gridDim
 	struct launch launch;
 	struct function *function;
 	uint64_t stream;
-	CUresult result = launch_open(call, f, hStream, &function, &stream);
+	CUresult result = launch_open(call, f, hStream, &function, &stream, &launch);
 
 	if (result)
 		return result;
@@ -449,7 +490,7 @@ CUresult do_cuLaunchKernelEx(struct call *call, const CUlaunchConfig *config, CU
 
 	if (!config)
 		return CUDA_ERROR_INVALID_VALUE;
-	result = launch_open(call, f, config->hStream, &function, &stream);
+	result = launch_open(call, f, config->hStream, &function, &stream, &launch);
 	if (result)
 		return result;
 	launch.grid[0] = config->gridDimX;

@@ -22,6 +22,7 @@ struct launch {
 	uint32_t grid[3];
 	uint32_t block[3];
 	uint32_t shared_size;
+	uint64_t captured; /* the stream is capturing: the function as the program named it; else 0 */
 
 	/* filled by launch_attributes() */
 	bool cooperative;

@@ -16,6 +16,7 @@
 #include "gen/msg.h"
 #include "libgleamcuda/call.h"
 #include "libgleamcuda/context.h"
+#include "libgleamcuda/graph.h"
 #include "libgleamcuda/log.h"
 #include "libgleamcuda/pool.h"
 #include "libgleamcuda/range.h"
@@ -588,9 +589,14 @@ CUresult memory_alloc(struct call *call, uint64_t size, uint64_t *address_out)
 CUresult memory_free(struct call *call, uint64_t address)
 {
 	struct range range;
+	CUresult result;
 
 	if (!address)
 		return CUDA_SUCCESS;
+	if (graph_memory_free(address, &result)) {
+		graph_memory_sweep(call);
+		return result;
+	}
 	if (!range_find(address, &range) || range.start != address || range.kind != RANGE_DEVICE)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (range.pool)

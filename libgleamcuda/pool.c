@@ -13,7 +13,9 @@
 #include "gen/bodies.h"
 #include "gen/msg.h"
 #include "libgleamcuda/call.h"
+#include "libgleamcuda/capture.h"
 #include "libgleamcuda/context.h"
+#include "libgleamcuda/graph.h"
 #include "libgleamcuda/handle.h"
 #include "libgleamcuda/memory.h"
 #include "libgleamcuda/range.h"
@@ -190,19 +192,39 @@ void pool_synchronised(struct call *call)
 
 /* ---- allocation ---- */
 
+/* An allocation on a capturing stream is a node, whose memory is the graph's. */
+static CUresult alloc_captured(struct call *call, struct pool *pool, uint64_t size, uint64_t stream, CUdeviceptr *dptr)
+{
+	struct graph_work work = { .type = CU_GRAPH_NODE_TYPE_MEM_ALLOC };
+	CUresult result = graph_memory_new(call, pool->device, size, &work.alloc.memory);
+
+	if (result)
+		return result;
+	work.alloc.params.poolProps = pool->props;
+	work.alloc.params.bytesize = size;
+	work.alloc.params.dptr = graph_memory_address(work.alloc.memory);
+	*dptr = work.alloc.params.dptr;
+	result = capture_add(call, stream, &work);
+	graph_memory_sweep(call);
+	return result;
+}
+
 static CUresult pool_alloc(struct call *call, struct pool *pool, uint64_t size, CUstream hStream, CUdeviceptr *dptr)
 {
 	struct range range = { .size = size, .kind = RANGE_DEVICE, .device = pool->device, .pool = pool->handle };
 	struct block *block;
 	struct stream *stream;
 	uint64_t handle;
+	bool captured;
 	CUresult result;
 
 	if (!dptr)
 		return CUDA_ERROR_INVALID_VALUE;
-	result = call_stream(call, hStream, &handle);
+	result = call_stream_captured(call, hStream, &handle, &captured);
 	if (result)
 		return result;
+	if (captured)
+		return alloc_captured(call, pool, size, handle, dptr);
 	stream = stream_find(call, handle);
 	if (!size) {
 		*dptr = 0;
@@ -308,11 +330,22 @@ CUresult do_cuMemAllocFromPoolAsync(struct call *call, CUdeviceptr *dptr, size_t
 
 CUresult do_cuMemFreeAsync(struct call *call, CUdeviceptr dptr, CUstream hStream)
 {
+	bool captured;
 	uint64_t handle;
-	CUresult result = call_stream(call, hStream, &handle);
+	CUresult result = call_stream_captured(call, hStream, &handle, &captured);
 
 	if (result || !dptr)
 		return result;
+	if (captured) {
+		struct graph_work work = { .type = CU_GRAPH_NODE_TYPE_MEM_FREE, .freed = dptr };
+
+		/* Only what a graph has allocated: everything else would be freed once and used at each launch. */
+		return graph_memory_has(dptr) ? capture_add(call, handle, &work) : CUDA_ERROR_INVALID_VALUE;
+	}
+	if (graph_memory_free(dptr, &result)) {
+		graph_memory_sweep(call);
+		return result;
+	}
 	return pool_free(call, dptr, stream_find(call, handle));
 }
 

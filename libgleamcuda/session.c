@@ -21,8 +21,10 @@
 #include "broker/proto/progress.h"
 #include "gen/ops.h"
 #include "libgleamcuda/call.h"
+#include "libgleamcuda/capture.h"
 #include "libgleamcuda/context.h"
 #include "libgleamcuda/event.h"
+#include "libgleamcuda/graph_exec.h"
 #include "libgleamcuda/host.h"
 #include "libgleamcuda/log.h"
 #include "libgleamcuda/memory.h"
@@ -297,6 +299,8 @@ int session_open(CUresult *result_out)
 		err = -ENOMEM;
 		goto close_shm;
 	}
+	context_on_close(capture_context_closed);
+	context_on_close(graph_context_closed);
 	context_on_close(stream_context_closed);
 	context_on_close(event_context_closed);
 	context_on_close(memory_context_closed);

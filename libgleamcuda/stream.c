@@ -10,8 +10,10 @@
 #include "broker/proto/progress.h"
 #include "gen/bodies.h"
 #include "gen/msg.h"
+#include "libgleamcuda/capture.h"
 #include "libgleamcuda/context.h"
 #include "libgleamcuda/exposed.h"
+#include "libgleamcuda/event.h"
 #include "libgleamcuda/handle.h"
 #include "libgleamcuda/pool.h"
 #include "libgleamcuda/session.h"
@@ -45,7 +47,7 @@ struct stream *stream_find(struct call *call, uint64_t handle)
 	return handle_data(OBJECT_STREAM, handle);
 }
 
-CUresult call_stream(struct call *call, CUstream stream, uint64_t *handle_out)
+CUresult call_stream_named(struct call *call, CUstream stream, uint64_t *handle_out)
 {
 	uint64_t value = (uint64_t)(uintptr_t)stream;
 
@@ -66,6 +68,13 @@ CUresult call_stream(struct call *call, CUstream stream, uint64_t *handle_out)
 	call->context = s->context;
 	*handle_out = value;
 	return CUDA_SUCCESS;
+}
+
+CUresult call_stream(struct call *call, CUstream stream, uint64_t *handle_out)
+{
+	CUresult result = call_stream_named(call, stream, handle_out);
+
+	return !result && capture_going() ? capture_refuses(call, *handle_out) : result;
 }
 
 /* ---- what has been sent ---- */
@@ -316,6 +325,26 @@ CUresult stream_own(struct call *call, uint64_t *handle_out)
 	return result;
 }
 
+struct stream *stream_side(struct call *call)
+{
+	/* Made by the thread of host functions alone, which is one. */
+	static struct {
+		uint64_t handle;
+		uint32_t epoch;
+	} sides[SESSION_CONTEXTS];
+	struct context *context = call->context;
+	uint32_t epoch = __atomic_load_n(&context->epoch, __ATOMIC_ACQUIRE);
+	uint64_t handle;
+
+	if (sides[context->index].epoch != epoch || !sides[context->index].handle) {
+		if (stream_make(call, CU_STREAM_NON_BLOCKING, 0, &handle))
+			return NULL;
+		sides[context->index].handle = handle;
+		sides[context->index].epoch = epoch;
+	}
+	return handle_data(OBJECT_STREAM, sides[context->index].handle);
+}
+
 CUresult do_cuStreamCreateWithPriority(struct call *call, CUstream *phStream, unsigned int flags, int priority)
 {
 	const struct snapshot_device *d = &call->session->snapshot.devices[call->context->node_device];
@@ -348,9 +377,10 @@ CUresult do_cuStreamDestroy_v2(struct call *call, CUstream hStream)
 
 	if (!stream)
 		return CUDA_ERROR_INVALID_HANDLE;
-	result = call_stream(call, hStream, &m.hStream);
+	result = call_stream_named(call, hStream, &m.hStream);
 	if (result)
 		return result;
+	capture_stream_gone(stream);
 	result = call_open(call, OP_cuStreamDestroy_v2, msg_cuStreamDestroy_v2_size(&m));
 	if (result)
 		return result;
@@ -387,19 +417,21 @@ void stream_context_closed(struct context *context)
 CUresult do_cuStreamWaitEvent(struct call *call, CUstream hStream, CUevent hEvent, unsigned int Flags)
 {
 	struct msg_cuStreamWaitEvent m = { .Flags = Flags };
+	bool captured = false;
 	CUresult result;
 
 	if (Flags & ~(unsigned int)CU_EVENT_WAIT_EXTERNAL)
 		return CUDA_ERROR_INVALID_VALUE;
 	result = call_handle(call, OBJECT_EVENT, hEvent, 0, &m.hEvent);
 	if (!result)
-		result = call_stream(call, hStream, &m.hStream);
+		result = call_stream_captured(call, hStream, &m.hStream, &captured);
+	if (!result && (captured || event_is_captured(m.hEvent)))
+		return event_capture_wait(call, m.hStream, m.hEvent, captured && Flags & CU_EVENT_WAIT_EXTERNAL);
 	if (!result)
 		result = call_open(call, OP_cuStreamWaitEvent, msg_cuStreamWaitEvent_size(&m));
 	if (result)
 		return result;
-	/* External matters in captures alone. */
-	m.Flags = 0;
+	m.Flags = 0; /* external matters in captures alone */
 	msg_cuStreamWaitEvent_put(&call->w, &m);
 	stream_note(call, m.hStream, call_post(call));
 	return CUDA_SUCCESS;
@@ -433,7 +465,7 @@ CUresult do_cuStreamSynchronize(struct call *call, CUstream hStream)
 CUresult do_cuStreamGetFlags(struct call *call, CUstream hStream, unsigned int *flags)
 {
 	uint64_t handle;
-	CUresult result = call_stream(call, hStream, &handle);
+	CUresult result = call_stream_named(call, hStream, &handle);
 
 	if (result)
 		return result;
@@ -446,7 +478,7 @@ CUresult do_cuStreamGetFlags(struct call *call, CUstream hStream, unsigned int *
 CUresult do_cuStreamGetPriority(struct call *call, CUstream hStream, int *priority)
 {
 	uint64_t handle;
-	CUresult result = call_stream(call, hStream, &handle);
+	CUresult result = call_stream_named(call, hStream, &handle);
 
 	if (result)
 		return result;
@@ -469,7 +501,7 @@ uint64_t stream_id(struct call *call, uint64_t handle)
 CUresult do_cuStreamGetId(struct call *call, CUstream hStream, unsigned long long *streamId)
 {
 	uint64_t handle;
-	CUresult result = call_stream(call, hStream, &handle);
+	CUresult result = call_stream_named(call, hStream, &handle);
 
 	if (result)
 		return result;
@@ -482,7 +514,7 @@ CUresult do_cuStreamGetId(struct call *call, CUstream hStream, unsigned long lon
 CUresult do_cuStreamGetCtx(struct call *call, CUstream hStream, CUcontext *pctx)
 {
 	uint64_t handle;
-	CUresult result = call_stream(call, hStream, &handle);
+	CUresult result = call_stream_named(call, hStream, &handle);
 
 	if (result)
 		return result;
@@ -504,7 +536,7 @@ CUresult do_cuStreamGetCtx_v2(struct call *call, CUstream hStream, CUcontext *pC
 CUresult do_cuStreamGetDevice(struct call *call, CUstream hStream, CUdevice *device)
 {
 	uint64_t handle;
-	CUresult result = call_stream(call, hStream, &handle);
+	CUresult result = call_stream_named(call, hStream, &handle);
 
 	if (result)
 		return result;

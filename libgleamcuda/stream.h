@@ -27,6 +27,8 @@ struct stream {
 	uint64_t flush_seq; /* of the newest gleamFlush */
 
 	struct late_list late; /* copies to page-locked memory whose bytes have not arrived */
+
+	struct capture_member *capture; /* guarded by graph_lock() */
 };
 
 /* The stream of a wire handle that call_stream() gave. */
@@ -52,6 +54,9 @@ CUresult context_wait(struct call *call);
 
 /* This thread's own stream of the call's context (CU_STREAM_PER_THREAD), made at first use. */
 CUresult stream_own(struct call *call, uint64_t *handle_out);
+
+/* The library's own stream of the call's context, which waits for no other; NULL when memory is short. */
+struct stream *stream_side(struct call *call);
 
 /* A context ends, and its streams with it. */
 void stream_context_closed(struct context *context);

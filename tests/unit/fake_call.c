@@ -8,7 +8,9 @@
 #include <string.h>
 
 #include "broker/lib/fatbin.h"
+#include "libgleamcuda/capture.h"
 #include "libgleamcuda/event.h"
+#include "libgleamcuda/graph.h"
 #include "libgleamcuda/handle.h"
 #include "libgleamcuda/log.h"
 #include "libgleamcuda/session.h"
@@ -484,4 +486,28 @@ void gleam_log(const char *format, ...)
 bool gleam_log_wanted(void)
 {
 	return false;
+}
+
+/* ---- in place of capture.c, graph_work.c: no stream is ever capturing here ---- */
+
+CUresult call_stream_captured(struct call *call, CUstream stream, uint64_t *handle_out, bool *captured_out)
+{
+	*captured_out = false;
+	return call_stream(call, stream, handle_out);
+}
+
+CUresult graph_work_launch(const struct function *function, CUfunction given, const struct launch *launch,
+			   const struct launch_params *params, struct graph_work *work_out)
+{
+	abort();
+}
+
+CUresult capture_add(struct call *call, uint64_t stream, struct graph_work *work)
+{
+	abort();
+}
+
+CUresult event_capture_record(struct call *call, uint64_t event, uint64_t stream)
+{
+	abort();
 }

@@ -1,0 +1,565 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Plans: a graph flattened, cut into parts, staged, and described to the worker; see graph_exec.h. Any thread.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "gen/msg.h"
+#include "libgleamcuda/call.h"
+#include "libgleamcuda/context.h"
+#include "libgleamcuda/graph_exec.h"
+#include "libgleamcuda/memory.h"
+#include "libgleamcuda/program.h"
+#include "libgleamcuda/session.h"
+
+#define NEEDS_INLINE 1024u /* of a node's own message */
+#define EDGES_MESSAGE 2048u
+#define RECORDS_DEEP 256u /* event records one behind the other: what is deeper is nonsense, and the stack is finite */
+
+/* ---- what steps are ---- */
+
+bool graph_step_is_up(const struct graph_step *step)
+{
+	return step->work.type == CU_GRAPH_NODE_TYPE_MEMCPY && step->box.src_place != PLACE_DEVICE &&
+	       step->box.dst_place == PLACE_DEVICE;
+}
+
+bool graph_step_is_down(const struct graph_step *step)
+{
+	return step->work.type == CU_GRAPH_NODE_TYPE_MEMCPY && step->box.src_place == PLACE_DEVICE &&
+	       step->box.dst_place != PLACE_DEVICE;
+}
+
+/* A copy between host and host is one that the host makes. */
+bool graph_step_is_host(const struct graph_step *step)
+{
+	return step->work.type == CU_GRAPH_NODE_TYPE_HOST ||
+	       (step->work.type == CU_GRAPH_NODE_TYPE_MEMCPY && step->box.src_place != PLACE_DEVICE &&
+		step->box.dst_place != PLACE_DEVICE);
+}
+
+static bool is_for_device(const struct graph_step *step)
+{
+	return !graph_step_is_host(step) && step->work.type != CU_GRAPH_NODE_TYPE_WAIT_EVENT &&
+	       step->work.type != CU_GRAPH_NODE_TYPE_EVENT_RECORD;
+}
+
+void graph_step_device(const struct graph_step *step, struct graph_box *box_out)
+{
+	struct graph_box box = step->box;
+
+	/* In staging rows and slices lie without gaps. */
+	if (graph_step_is_up(step)) {
+		box.src = step->staging;
+		box.src_pitch = box.width;
+		box.src_height = box.rows;
+	} else if (graph_step_is_down(step)) {
+		box.dst = step->staging;
+		box.dst_pitch = box.width;
+		box.dst_height = box.rows;
+	}
+	*box_out = box;
+}
+
+/* ---- flattening ---- */
+
+struct folding {
+	struct graph_plan *plan;
+	uint32_t room;
+	uint64_t error; /* the node that is on a cycle */
+};
+
+static CUresult step_add(struct folding *f, const struct graph_node *node, const uint32_t *needs,
+			 const CUgraphEdgeData *data, uint32_t need_count)
+{
+	struct graph_plan *plan = f->plan;
+	struct graph_step *step;
+	CUresult result;
+
+	if (plan->step_count == f->room) {
+		uint32_t room = f->room ? f->room * 2 : 64;
+		struct graph_step *steps;
+
+		if (plan->step_count == GRAPH_NODES_MAX)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		steps = realloc(plan->steps, room * sizeof(*steps));
+		if (!steps)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		plan->steps = steps;
+		f->room = room;
+	}
+	step = &plan->steps[plan->step_count];
+	memset(step, 0, sizeof(*step));
+	step->work.type = CU_GRAPH_NODE_TYPE_EMPTY;
+	step->enabled = true;
+	step->need_count = need_count;
+	step->needs = malloc((need_count + 1u) * sizeof(*needs));
+	if (!step->needs)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (need_count)
+		memcpy(step->needs, needs, need_count * sizeof(*needs));
+	plan->step_count++;
+	for (uint32_t i = 0; data && i < need_count; i++) {
+		static const CUgraphEdgeData plain;
+
+		if (!memcmp(&data[i], &plain, sizeof(plain)))
+			continue;
+		step->data = malloc(need_count * sizeof(*data));
+		if (!step->data)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		memcpy(step->data, data, need_count * sizeof(*data));
+		break;
+	}
+	if (!node)
+		return CUDA_SUCCESS;
+	step->origin = node->handle;
+	if (node->work.type == CU_GRAPH_NODE_TYPE_GRAPH)
+		return CUDA_SUCCESS;
+	result = graph_work_clone(&node->work, &step->work);
+	if (!result && step->work.type == CU_GRAPH_NODE_TYPE_MEMCPY)
+		result = graph_box_of(&step->work.copy, &step->box);
+	return result;
+}
+
+static CUresult graph_fold(struct folding *f, const struct graph *graph, const uint32_t *before, uint32_t before_count,
+			   uint32_t *last_out)
+{
+	uint32_t count = graph->node_count, needs_most = 1;
+	uint32_t *order = calloc(2u * (count + 1u), sizeof(*order));
+	uint32_t *steps = order + count + 1;
+	CUgraphEdgeData *data = NULL;
+	uint32_t *needs = NULL;
+	CUresult result = CUDA_SUCCESS;
+
+	for (uint32_t i = 0; i < count; i++)
+		if (graph->nodes[i]->need_count > needs_most)
+			needs_most = graph->nodes[i]->need_count;
+	needs = malloc(needs_most * sizeof(*needs));
+	data = malloc(needs_most * sizeof(*data));
+	if (!order || !needs || !data) {
+		result = CUDA_ERROR_OUT_OF_MEMORY;
+		goto free_lists;
+	}
+	if (!graph_order(graph, order)) {
+		for (uint32_t i = 0; i < count; i++)
+			if (graph->nodes[i]->mark)
+				f->error = graph->nodes[i]->handle;
+		result = CUDA_ERROR_INVALID_VALUE;
+		goto free_lists;
+	}
+	for (uint32_t i = 0; i < count && !result; i++) {
+		const struct graph_node *node = graph->nodes[order[i]];
+		uint32_t first;
+
+		for (uint32_t j = 0; j < node->need_count; j++) {
+			needs[j] = steps[node->needs[j].node->index];
+			data[j] = node->needs[j].data;
+		}
+		first = f->plan->step_count;
+		if (node->need_count)
+			result = step_add(f, node, needs, data, node->need_count);
+		else
+			result = step_add(f, node, before, NULL, before_count);
+		steps[order[i]] = first;
+		/* A child's nodes come behind a step of their own, and those that need the child behind their common end. */
+		if (!result && node->work.type == CU_GRAPH_NODE_TYPE_GRAPH)
+			result = graph_fold(f, node->work.child, &first, 1, &steps[order[i]]);
+		if (result && !f->error)
+			f->error = node->handle;
+	}
+	if (!result && last_out) {
+		*last_out = f->plan->step_count;
+		result = step_add(f, NULL, count ? steps : before, NULL, count ? count : before_count);
+	}
+free_lists:
+	free(order);
+	free(needs);
+	free(data);
+	return result;
+}
+
+/* ---- cutting ---- */
+
+static bool overlap(const struct graph_step *up, const struct graph_step *down)
+{
+	uint64_t a = up->box.src, a_size = graph_box_span(&up->box, false);
+	uint64_t b = down->box.dst, b_size = graph_box_span(&down->box, true);
+
+	return a < b + b_size && b < a + a_size;
+}
+
+static CUresult plan_cut(struct graph_plan *plan)
+{
+	uint32_t *downs = malloc((plan->step_count + 1u) * sizeof(*downs));
+	uint32_t down_count = 0, last = 0;
+
+	if (!downs)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	plan->plain = true;
+	for (uint32_t i = 0; i < plan->step_count; i++) {
+		struct graph_step *step = &plan->steps[i];
+		bool host = graph_step_is_host(step);
+
+		for (uint32_t j = 0; j < step->need_count; j++) {
+			const struct graph_step *need = &plan->steps[step->needs[j]];
+			uint32_t after = need->phase;
+
+			/* Host functions one after the other run in one stop. */
+			if (need->work.type == CU_GRAPH_NODE_TYPE_WAIT_EVENT || (graph_step_is_host(need) && !host))
+				after++;
+			if (after > step->phase)
+				step->phase = after;
+		}
+		if (graph_step_is_up(step)) {
+			for (uint32_t j = 0; j < down_count; j++)
+				if (plan->steps[downs[j]].phase >= step->phase && overlap(step, &plan->steps[downs[j]]))
+					step->phase = plan->steps[downs[j]].phase + 1;
+		} else if (graph_step_is_down(step)) {
+			downs[down_count++] = i;
+		}
+		if (step->phase > last)
+			last = step->phase;
+		step->place = NO_PLACE;
+		if (step->box.width && (step->box.src_place != PLACE_DEVICE || step->box.dst_place != PLACE_DEVICE))
+			plan->stages = true;
+		if (step->work.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || step->work.type == CU_GRAPH_NODE_TYPE_MEM_FREE)
+			plan->allocates = true;
+		plan->plain = plan->plain && is_for_device(step) && !plan->stages;
+	}
+	plan->part_count = last + 1;
+	plan->parts = calloc(plan->part_count, sizeof(*plan->parts));
+	if (!plan->parts) {
+		free(downs);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	plan->plain = plan->plain && plan->part_count == 1;
+	for (uint32_t i = 0; i < plan->step_count; i++) {
+		struct graph_step *step = &plan->steps[i];
+
+		if (is_for_device(step))
+			step->place = plan->parts[step->phase].count++;
+		if (graph_step_is_host(step))
+			plan->parts[step->phase].stops = true;
+		for (uint32_t j = 0; graph_step_is_up(step) && j < down_count; j++)
+			if (plan->steps[downs[j]].phase < step->phase && overlap(step, &plan->steps[downs[j]]))
+				plan->parts[step->phase - 1].stops = true;
+	}
+	free(downs);
+	return CUDA_SUCCESS;
+}
+
+/* ---- birth and death ---- */
+
+CUresult graph_plan_new(struct context *context, const struct graph *graph, struct graph_plan **plan_out,
+			uint64_t *error_out)
+{
+	struct folding f = { .plan = calloc(1, sizeof(*f.plan)) };
+	CUresult result;
+
+	*error_out = 0;
+	if (!f.plan)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	f.plan->refs = 1;
+	f.plan->context = context;
+	result = graph_fold(&f, graph, NULL, 0, NULL);
+	if (!result)
+		result = plan_cut(f.plan);
+	if (!result) {
+		*plan_out = f.plan;
+		return CUDA_SUCCESS;
+	}
+	*error_out = f.error;
+	/* Works of a failed plan may hold memory of allocation nodes, but never a child: the lock that is held will do. */
+	for (uint32_t i = 0; i < f.plan->step_count; i++) {
+		graph_work_free(&f.plan->steps[i].work);
+		free(f.plan->steps[i].needs);
+		free(f.plan->steps[i].data);
+	}
+	free(f.plan->steps);
+	free(f.plan->parts);
+	free(f.plan);
+	return result;
+}
+
+CUresult graph_plan_stage(struct call *call, struct graph_plan *plan)
+{
+	for (uint32_t i = 0; plan->stages && i < plan->step_count; i++) {
+		struct graph_step *step = &plan->steps[i];
+		CUresult result;
+
+		if (!graph_step_is_up(step) && !graph_step_is_down(step))
+			continue;
+		step->staging_size = step->box.width * step->box.rows * step->box.depth;
+		result = memory_take(call, step->staging_size, &step->staging, &step->staging_owner);
+		if (result) {
+			step->staging = 0;
+			return result;
+		}
+	}
+	return CUDA_SUCCESS;
+}
+
+void graph_plan_put(struct graph_plan *plan)
+{
+	struct call call;
+
+	if (!plan || __atomic_sub_fetch(&plan->refs, 1, __ATOMIC_ACQ_REL))
+		return;
+	call_start(&call, plan->context->session, plan->context);
+	graph_lock();
+	for (uint32_t i = 0; i < plan->step_count; i++)
+		graph_work_free(&plan->steps[i].work);
+	graph_unlock();
+	for (uint32_t i = 0; i < plan->step_count; i++) {
+		struct graph_step *step = &plan->steps[i];
+
+		/* Work that was sent before may still use it: given memory waits for that. */
+		if (step->staging)
+			memory_give(&call, step->staging, step->staging_size, step->staging_owner);
+		free(step->needs);
+		free(step->data);
+	}
+	graph_memory_sweep(&call);
+	call_leave(&call, CUDA_SUCCESS);
+	free(plan->steps);
+	free(plan->parts);
+	free(plan);
+}
+
+/* ---- telling the worker ---- */
+
+/* Needs of a step in its part, as places. Those of earlier parts are kept by the order of the stream. */
+struct needed {
+	uint32_t *places;
+	CUgraphEdgeData *data; /* NULL: all are ordinary */
+	uint32_t count;
+};
+
+static int place_add(struct needed *needs, uint32_t *room, uint32_t place, const CUgraphEdgeData *data)
+{
+	for (uint32_t i = 0; i < needs->count; i++)
+		if (needs->places[i] == place)
+			return 0;
+	if (needs->count == *room) {
+		uint32_t more = *room ? *room * 2 : 16;
+		uint32_t *places = realloc(needs->places, more * sizeof(*places));
+		CUgraphEdgeData *all;
+
+		if (!places)
+			return -1;
+		needs->places = places;
+		all = realloc(needs->data, more * sizeof(*all));
+		if (!all)
+			return -1;
+		needs->data = all;
+		*room = more;
+	}
+	needs->places[needs->count] = place;
+	memset(&needs->data[needs->count], 0, sizeof(*data));
+	if (data)
+		needs->data[needs->count] = *data;
+	needs->count++;
+	return 0;
+}
+
+/* Steps of the host's in the same part (records, functions before the part's end) are seen through. */
+static int needs_gather(const struct graph_plan *plan, const struct graph_step *step, struct needed *needs, uint32_t *room,
+			uint32_t depth)
+{
+	for (uint32_t i = 0; i < step->need_count; i++) {
+		const struct graph_step *need = &plan->steps[step->needs[i]];
+
+		if (need->phase != step->phase)
+			continue;
+		if (need->place != NO_PLACE) {
+			if (place_add(needs, room, need->place, step->data ? &step->data[i] : NULL))
+				return -1;
+		} else if (depth && needs_gather(plan, need, needs, room, depth - 1)) {
+			return -1;
+		}
+	}
+	return 0;
+}
+
+static CUresult kernel_send(struct call *call, const struct graph_step *step, uint64_t wire, const uint32_t *needs,
+			    uint32_t need_count)
+{
+	const struct graph_work *w = &step->work;
+	struct msg_gleamGraphKernel m = {
+		.graph = wire, .index = w->context->index, .function = w->kernel.function->wire,
+		.grid_x = w->kernel.grid[0], .grid_y = w->kernel.grid[1], .grid_z = w->kernel.grid[2],
+		.block_x = w->kernel.block[0], .block_y = w->kernel.block[1], .block_z = w->kernel.block[2],
+		.shared_size = w->kernel.shared_size, .needs = needs, .needs_count = need_count,
+		.attrs = w->kernel.attrs, .attrs_size = w->kernel.attr_count * (uint32_t)sizeof(CUlaunchAttribute),
+		.params = w->kernel.params, .params_size = w->kernel.params_size,
+	};
+	CUresult result = call_open(call, OP_gleamGraphKernel, msg_gleamGraphKernel_size(&m));
+
+	if (result)
+		return result;
+	msg_gleamGraphKernel_put(&call->w, &m);
+	call_post(call);
+	return CUDA_SUCCESS;
+}
+
+static CUresult copy_send(struct call *call, const struct graph_step *step, uint64_t wire, const uint32_t *needs,
+			  uint32_t need_count)
+{
+	struct graph_box box;
+	CUresult result;
+
+	graph_step_device(step, &box);
+
+	struct msg_gleamGraphCopy m = {
+		.graph = wire, .index = step->work.context->index, .needs = needs, .needs_count = need_count,
+		.dst = box.dst, .dst_pitch = box.dst_pitch, .dst_height = box.dst_height,
+		.src = box.src, .src_pitch = box.src_pitch, .src_height = box.src_height,
+		.width = box.width, .rows = box.rows, .depth = box.depth,
+	};
+
+	result = call_open(call, OP_gleamGraphCopy, msg_gleamGraphCopy_size(&m));
+	if (result)
+		return result;
+	msg_gleamGraphCopy_put(&call->w, &m);
+	call_post(call);
+	return CUDA_SUCCESS;
+}
+
+static CUresult fill_send(struct call *call, const struct graph_step *step, uint64_t wire, const uint32_t *needs,
+			  uint32_t need_count)
+{
+	const CUDA_MEMSET_NODE_PARAMS *p = &step->work.fill;
+	struct msg_gleamGraphFill m = {
+		.graph = wire, .index = step->work.context->index, .needs = needs, .needs_count = need_count,
+		.dst = p->dst, .pitch = p->pitch, .value = p->value, .element = p->elementSize, .width = p->width,
+		.rows = p->height,
+	};
+	CUresult result = call_open(call, OP_gleamGraphFill, msg_gleamGraphFill_size(&m));
+
+	if (result)
+		return result;
+	msg_gleamGraphFill_put(&call->w, &m);
+	call_post(call);
+	return CUDA_SUCCESS;
+}
+
+static CUresult words_send(struct call *call, const struct graph_step *step, uint64_t wire, const uint32_t *needs,
+			   uint32_t need_count)
+{
+	const struct graph_work *w = &step->work;
+	struct msg_gleamGraphWords m = {
+		.graph = wire, .index = w->context->index, .needs = needs, .needs_count = need_count,
+		.flags = w->words.flags, .ops = w->words.ops,
+		.ops_size = w->words.count * (uint32_t)sizeof(w->words.ops[0]),
+	};
+	CUresult result = call_open(call, OP_gleamGraphWords, msg_gleamGraphWords_size(&m));
+
+	if (result)
+		return result;
+	msg_gleamGraphWords_put(&call->w, &m);
+	call_post(call);
+	return CUDA_SUCCESS;
+}
+
+static CUresult empty_send(struct call *call, uint64_t wire, const uint32_t *needs, uint32_t need_count)
+{
+	struct msg_gleamGraphEmpty m = { .graph = wire, .needs = needs, .needs_count = need_count };
+	CUresult result = call_open(call, OP_gleamGraphEmpty, msg_gleamGraphEmpty_size(&m));
+
+	if (result)
+		return result;
+	msg_gleamGraphEmpty_put(&call->w, &m);
+	call_post(call);
+	return CUDA_SUCCESS;
+}
+
+static CUresult node_send(struct call *call, const struct graph_step *step, uint64_t wire, const uint32_t *needs,
+			  uint32_t need_count)
+{
+	switch (step->work.type) {
+	case CU_GRAPH_NODE_TYPE_KERNEL:
+		return kernel_send(call, step, wire, needs, need_count);
+	case CU_GRAPH_NODE_TYPE_MEMCPY:
+		return copy_send(call, step, wire, needs, need_count);
+	case CU_GRAPH_NODE_TYPE_MEMSET:
+		return fill_send(call, step, wire, needs, need_count);
+	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+		return words_send(call, step, wire, needs, need_count);
+	default:
+		/* Allocations and frees too: their memory is there in any case. */
+		return empty_send(call, wire, needs, need_count);
+	}
+}
+
+static CUresult edges_send(struct call *call, uint64_t wire, uint32_t place, const struct needed *needs, uint32_t from,
+			   bool with_data)
+{
+	uint32_t to[EDGES_MESSAGE];
+	CUresult result = CUDA_SUCCESS;
+
+	for (uint32_t i = 0; i < EDGES_MESSAGE; i++)
+		to[i] = place;
+	while (from < needs->count && !result) {
+		uint32_t count = needs->count - from < EDGES_MESSAGE ? needs->count - from : EDGES_MESSAGE;
+		struct msg_gleamGraphEdges m = {
+			.graph = wire, .from = needs->places + from, .from_count = count, .to = to, .to_count = count,
+			.data = needs->data + from, .data_size = with_data ? count * (uint32_t)sizeof(CUgraphEdgeData) : 0,
+		};
+
+		result = call_open(call, OP_gleamGraphEdges, msg_gleamGraphEdges_size(&m));
+		if (result)
+			return result;
+		msg_gleamGraphEdges_put(&call->w, &m);
+		call_post(call);
+		from += count;
+	}
+	return result;
+}
+
+static CUresult begin_send(struct call *call, uint64_t wire)
+{
+	struct msg_gleamGraphBegin m = { .graph = wire };
+	CUresult result = call_open(call, OP_gleamGraphBegin, msg_gleamGraphBegin_size(&m));
+
+	if (result)
+		return result;
+	msg_gleamGraphBegin_put(&call->w, &m);
+	call_post(call);
+	return CUDA_SUCCESS;
+}
+
+CUresult graph_part_send(struct call *call, const struct graph_plan *plan, uint32_t part, uint64_t wire)
+{
+	struct needed needs = { .count = 0 };
+	uint32_t room = 0;
+	CUresult result = begin_send(call, wire);
+
+	for (uint32_t i = 0; i < plan->step_count && !result; i++) {
+		const struct graph_step *step = &plan->steps[i];
+		uint32_t inlined;
+
+		if (step->phase != part || step->place == NO_PLACE)
+			continue;
+		needs.count = 0;
+		if (needs_gather(plan, step, &needs, &room, RECORDS_DEEP)) {
+			result = CUDA_ERROR_OUT_OF_MEMORY;
+			break;
+		}
+		/* Edges with data come in messages of their own, all of the node's. */
+		inlined = step->data ? 0 : needs.count < NEEDS_INLINE ? needs.count : NEEDS_INLINE;
+		result = node_send(call, step, wire, needs.places, inlined);
+		if (!result && inlined < needs.count)
+			result = edges_send(call, wire, step->place, &needs, inlined, step->data != NULL);
+	}
+	free(needs.places);
+	free(needs.data);
+	return result;
+}
+
+CUresult graph_step_send(struct call *call, const struct graph_step *step, uint64_t wire)
+{
+	CUresult result = begin_send(call, wire);
+
+	return result ? result : node_send(call, step, wire, NULL, 0);
+}
