@@ -6,6 +6,7 @@
 #include "libgleamcuda/session.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +27,7 @@
 #include "libgleamcuda/event.h"
 #include "libgleamcuda/graph_exec.h"
 #include "libgleamcuda/host.h"
+#include "libgleamcuda/kdev.h"
 #include "libgleamcuda/log.h"
 #include "libgleamcuda/memory.h"
 #include "libgleamcuda/program.h"
@@ -118,13 +120,15 @@ static void settings_collect(char *text, size_t size)
 	}
 }
 
-static int open_send(int fd)
+#define OPEN_PACKET_MAX 8192
+
+/* LOCAL_OPEN: its size, or -EMSGSIZE. */
+static int open_packet(uint8_t packet[OPEN_PACKET_MAX])
 {
-	uint8_t packet[8192];
 	char settings[4096];
 	char program[256];
 	ssize_t size = readlink("/proc/self/exe", program, sizeof(program) - 1);
-	struct writer w = writer_on(packet, sizeof(packet));
+	struct writer w = writer_on(packet, OPEN_PACKET_MAX);
 
 	program[size > 0 ? size : 0] = '\0';
 	settings_collect(settings, sizeof(settings));
@@ -134,16 +138,14 @@ static int open_send(int fd)
 	put_u32(&w, (uint32_t)getpid());
 	put_str(&w, program);
 	put_str(&w, settings);
-	if (w.fault)
-		return -EMSGSIZE;
-	if (send(fd, packet, w.at, MSG_NOSIGNAL) != (ssize_t)w.at)
-		return -errno;
-	return 0;
+	return w.fault ? -EMSGSIZE : (int)w.at;
 }
 
 struct opened {
-	int memory;
+	int link; /* socket, or the kernel's session */
+	bool kernel;
 	int doorbell;
+	struct shm shm;
 	char server[64];
 	uint32_t end; /* enum session_end when refused */
 };
@@ -169,6 +171,25 @@ static void fds_take(struct msghdr *msg, int fds_out[2])
 	}
 }
 
+/* LOCAL_OPENED or LOCAL_REFUSED. */
+static int answer_take(const uint8_t *packet, size_t size, struct opened *opened_out)
+{
+	struct reader r = reader_on(packet, size);
+	uint32_t type = get_u32(&r);
+	uint32_t number = get_u32(&r);
+	const char *text = get_str(&r, size);
+
+	if (r.fault || (type != LOCAL_OPENED && type != LOCAL_REFUSED))
+		return -EPROTO;
+	if (type == LOCAL_REFUSED) {
+		gleam_log("gleamd: %s", text);
+		opened_out->end = number ? number : END_REFUSED;
+		return -ECONNREFUSED;
+	}
+	snprintf(opened_out->server, sizeof(opened_out->server), "%.63s", text);
+	return 0;
+}
+
 static int open_answer(int fd, struct opened *opened_out)
 {
 	uint8_t packet[4096] __attribute__((aligned(8)));
@@ -181,7 +202,7 @@ static int open_answer(int fd, struct opened *opened_out)
 			      .msg_controllen = sizeof(control) };
 	struct pollfd poll_fd = { .fd = fd, .events = POLLIN };
 	int fds[2];
-	int ready;
+	int ready, err;
 
 	do
 		ready = poll(&poll_fd, 1, OPEN_WAIT_MS);
@@ -197,31 +218,91 @@ static int open_answer(int fd, struct opened *opened_out)
 		return size < 0 ? -errno : -ECONNRESET;
 	fds_take(&msg, fds);
 
-	struct reader r = reader_on(packet, (size_t)size);
-	uint32_t type = get_u32(&r);
-	uint32_t number = get_u32(&r);
-	const char *text = get_str(&r, sizeof(packet));
-
-	if (r.fault || (type != LOCAL_OPENED && type != LOCAL_REFUSED))
+	err = answer_take(packet, (size_t)size, opened_out);
+	if (!err && (fds[0] < 0 || fds[1] < 0))
+		err = -EPROTO;
+	if (err)
 		goto close_fds;
-	if (type == LOCAL_REFUSED) {
-		gleam_log("gleamd: %s", text);
-		opened_out->end = number ? number : END_REFUSED;
-		errno = ECONNREFUSED;
+	err = shm_map(&opened_out->shm, fds[0], protocol_hash); /* takes the descriptor */
+	fds[0] = -1;
+	if (err) {
+		gleam_log("session memory from gleamd: %s; library and daemon are of different versions?",
+			  strerror(-err));
+		opened_out->end = END_VERSION;
 		goto close_fds;
 	}
-	if (fds[0] < 0 || fds[1] < 0)
-		goto close_fds;
-	opened_out->memory = fds[0];
 	opened_out->doorbell = fds[1];
-	snprintf(opened_out->server, sizeof(opened_out->server), "%.63s", text);
 	return 0;
 
 close_fds:
 	for (int i = 0; i < 2; i++)
 		if (fds[i] >= 0)
 			close(fds[i]);
-	return opened_out->end ? -ECONNREFUSED : -EPROTO;
+	return err;
+}
+
+static int open_socket(const uint8_t *packet, size_t size, struct opened *opened_out)
+{
+	int fd = socket_find();
+	int err;
+
+	if (fd < 0)
+		return fd;
+	err = send(fd, packet, size, MSG_NOSIGNAL) == (ssize_t)size ? 0 : -errno;
+	if (!err)
+		err = open_answer(fd, opened_out);
+	if (err)
+		close(fd);
+	opened_out->link = fd;
+	return err;
+}
+
+/* Through the kernel module: @fd is the session already, and rings as an eventfd does. Takes @fd, also on failure. */
+static int open_kernel(int fd, const uint8_t *packet, size_t size, struct opened *opened_out)
+{
+	uint8_t answer[4096] __attribute__((aligned(8)));
+	int err = kdev_map(fd, &opened_out->shm);
+	int got;
+
+	if (err)
+		goto close_fd;
+	got = kdev_ask(fd, &opened_out->shm, packet, size, answer, sizeof(answer), OPEN_WAIT_MS);
+	err = got < 0 ? got : answer_take(answer, (size_t)got, opened_out);
+	if (err) {
+		if (!opened_out->end)
+			gleam_log("gleamd did not open the session of /dev/gleam: %s", strerror(-err));
+		goto close_shm;
+	}
+	opened_out->doorbell = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	if (opened_out->doorbell < 0) {
+		err = -errno;
+		goto close_shm;
+	}
+	opened_out->link = fd;
+	opened_out->kernel = true;
+	return 0;
+
+close_shm:
+	shm_close(&opened_out->shm);
+close_fd:
+	close(fd);
+	return err;
+}
+
+/* Where GLEAM_SOCKET names a daemon, that one; else by the kernel module, where it is and lets us; else the socket. */
+static int open_either(struct opened *opened_out)
+{
+	const char *asked = secure_getenv("GLEAM_SOCKET");
+	uint8_t packet[OPEN_PACKET_MAX];
+	int size = open_packet(packet);
+	int fd;
+
+	if (size < 0)
+		return size;
+	fd = asked && *asked ? -ENOENT : kdev_find();
+	if (fd >= 0)
+		return open_kernel(fd, packet, (size_t)size, opened_out);
+	return open_socket(packet, (size_t)size, opened_out);
 }
 
 static CUresult end_result(uint32_t end)
@@ -239,13 +320,15 @@ static CUresult end_result(uint32_t end)
 	}
 }
 
-static struct session *session_new(int fd, const struct opened *opened)
+static struct session *session_new(const struct opened *opened)
 {
 	struct session *s = calloc(1, sizeof(*s));
 
 	if (!s)
 		return NULL;
-	s->socket = fd;
+	s->socket = opened->link;
+	s->kernel = opened->kernel;
+	s->shm = opened->shm;
 	s->doorbell = opened->doorbell;
 	memcpy(s->server, opened->server, sizeof(s->server));
 	pthread_mutex_init(&s->append_lock, NULL);
@@ -257,47 +340,34 @@ static struct session *session_new(int fd, const struct opened *opened)
 
 int session_open(CUresult *result_out)
 {
-	struct opened opened = { .memory = -1, .doorbell = -1 };
-	int fd = socket_find();
+	struct opened opened = { .link = -1, .doorbell = -1, .shm.fd = -1 };
 	int err;
 
 	*result_out = CUDA_ERROR_NO_DEVICE;
-	if (fd < 0)
-		return fd;
-	err = open_send(fd);
-	if (!err)
-		err = open_answer(fd, &opened);
+	err = open_either(&opened);
 	if (err) {
 		if (opened.end)
 			*result_out = end_result(opened.end);
-		goto close_fd;
+		return err;
 	}
 
-	struct session *s = session_new(fd, &opened);
+	struct session *s = session_new(&opened);
 
 	if (!s) {
 		err = -ENOMEM;
 		goto close_opened;
 	}
-	err = shm_map(&s->shm, opened.memory, protocol_hash); /* takes the descriptor */
-	opened.memory = -1;
-	if (err) {
-		gleam_log("session memory from gleamd: %s; library and daemon are of different versions?",
-			  strerror(-err));
-		*result_out = CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
-		goto free_session;
-	}
 	s->header = shm_header(&s->shm);
 	shm_ring_c2n(&s->shm, &s->c2n);
 	err = session_attach(s, result_out);
 	if (err)
-		goto close_shm;
+		goto free_session;
 	*result_out = memory_start(s->snapshot.device_count);
 	if (!*result_out)
 		*result_out = host_start();
 	if (*result_out) {
 		err = -ENOMEM;
-		goto close_shm;
+		goto free_session;
 	}
 	context_on_close(capture_context_closed);
 	context_on_close(graph_context_closed);
@@ -308,22 +378,18 @@ int session_open(CUresult *result_out)
 	err = service_start(s);
 	if (err) {
 		*result_out = CUDA_ERROR_OUT_OF_MEMORY;
-		goto close_shm;
+		goto free_session;
 	}
 	__atomic_store_n(&current, s, __ATOMIC_RELEASE);
 	*result_out = CUDA_SUCCESS;
 	return 0;
 
-close_shm:
-	shm_close(&s->shm);
 free_session:
 	free(s);
 close_opened:
-	if (opened.memory >= 0)
-		close(opened.memory);
+	shm_close(&opened.shm);
 	close(opened.doorbell);
-close_fd:
-	close(fd);
+	close(opened.link);
 	return err;
 }
 
@@ -341,10 +407,12 @@ bool session_check(struct session *s)
 
 	if (session_is_dead(s))
 		return true;
+	if (s->kernel && !kdev_is_over(s->socket))
+		return false;
 
 	ssize_t size = recv(s->socket, &byte, 1, MSG_DONTWAIT | MSG_PEEK);
 
-	if (size < 0 && (errno == EAGAIN || errno == EINTR))
+	if (!s->kernel && size < 0 && (errno == EAGAIN || errno == EINTR))
 		return false;
 	if (size > 0)
 		return false;

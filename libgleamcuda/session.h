@@ -23,7 +23,8 @@ struct session {
 	/* set when it is opened, then only read */
 	struct shm shm; /* shared with gleamd */
 	struct session_header *header;
-	int socket;   /* closes when this process ends: that is how gleamd knows */
+	int socket;   /* closes when this process ends: that is how gleamd knows; or the kernel's session */
+	bool kernel;  /* opened through the kernel module: socket is /dev/gleam */
 	int doorbell; /* eventfd: the broker sleeps, there is something in c2n */
 	struct snapshot snapshot;
 	char server[64];

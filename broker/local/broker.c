@@ -16,6 +16,7 @@
 #include "broker/lib/fd.h"
 #include "broker/lib/log.h"
 #include "broker/local/client.h"
+#include "broker/local/kdev.h"
 #include "broker/local/server.h"
 
 #define BROKER_BACKLOG 128
@@ -44,6 +45,7 @@ struct broker {
 	struct client *clients[BROKER_CLIENTS_MAX];
 	unsigned client_count;
 	uint32_t session; /* number of the newest client */
+	struct kdev *kdev; /* the kernel module; NULL without */
 };
 
 static void broker_accept_arm(struct broker *broker);
@@ -180,7 +182,7 @@ static void socket_unlink(struct broker *broker)
 	broker->bound = false;
 }
 
-static void broker_client_new(struct broker *broker, int fd)
+static struct client *broker_client_new(struct broker *broker, int fd)
 {
 	struct client *client;
 	uint32_t dropped;
@@ -190,13 +192,27 @@ static void broker_client_new(struct broker *broker, int fd)
 		if (log_limit_take(&broker->limit, &dropped))
 			log_warn("%d processes are connected, the most there may be: another one is turned away",
 				 BROKER_CLIENTS_MAX);
-		return;
+		return NULL;
 	}
 	if (++broker->session == 0)
 		broker->session = 1; /* 0 is the link itself */
 	client = client_new(broker, broker->loop, fd, broker->session);
 	if (client)
 		broker->clients[broker->client_count++] = client;
+	return client;
+}
+
+int broker_client_kernel(struct broker *broker, int fd, const struct client_kernel *kernel)
+{
+	struct client *client = broker_client_new(broker, fd);
+
+	if (!client) {
+		close(kernel->memory);
+		close(kernel->doorbell);
+		return -ENOMEM;
+	}
+	client_kernel_set(client, kernel);
+	return 0;
 }
 
 static void broker_retry(void *arg)
@@ -339,6 +355,9 @@ int broker_start(struct loop *loop, const struct conf *conf, struct tls_keys *ke
 	if (err)
 		goto free_broker;
 	broker_accept_arm(broker);
+	/* The kernel's sessions are the machine's daemon's, not those of one that was given a place of its own. */
+	if (!*conf->socket)
+		broker->kdev = kdev_start(broker, loop);
 	log_info("serving this machine's processes on %s, %u servers known", broker->path, broker->server_count);
 	*broker_out = broker;
 	return 0;
@@ -362,6 +381,7 @@ void broker_stop(struct broker *broker)
 		loop_cancel(broker->loop, broker->accept_tag);
 	for (unsigned i = 0; i < broker->client_count; i++)
 		client_stop(broker->clients[i]);
+	kdev_stop(broker->kdev);
 	for (unsigned i = 0; i < broker->server_count; i++)
 		server_stop(broker->servers[i]);
 }
@@ -371,13 +391,14 @@ bool broker_is_stopped(const struct broker *broker)
 	for (unsigned i = 0; i < broker->server_count; i++)
 		if (!server_is_stopped(broker->servers[i]))
 			return false;
-	return broker->stopping && broker->client_count == 0 && !broker->accepting;
+	return broker->stopping && broker->client_count == 0 && !broker->accepting && kdev_is_stopped(broker->kdev);
 }
 
 void broker_free(struct broker *broker)
 {
 	for (unsigned i = 0; i < broker->server_count; i++)
 		server_free(broker->servers[i]);
+	kdev_free(broker->kdev);
 	fd_close(&broker->fd);
 	free(broker);
 }

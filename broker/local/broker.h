@@ -35,6 +35,9 @@ void broker_wake(struct broker *broker);
 
 /* ---- for its parts ---- */
 
+struct client_kernel;
+/* A client whose memory is the kernel's. Takes @fd and what is in @kernel, also on failure. */
+int broker_client_kernel(struct broker *broker, int fd, const struct client_kernel *kernel);
 void broker_client_freed(struct broker *broker, struct client *client);
 const struct conf *broker_conf(const struct broker *broker);
 unsigned broker_server_count(const struct broker *broker);

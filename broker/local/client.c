@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +37,7 @@ static void client_freed(struct loop_post *post)
 	broker_client_freed(client->broker, client);
 	shm_close(&client->mirror.shm);
 	fd_close(&client->doorbell);
+	fd_close(&client->kernel_memory);
 	fd_close(&client->fd);
 	pthread_mutex_destroy(&client->deliver_lock);
 	while (client->out_first) {
@@ -248,13 +250,24 @@ static void client_bell_done(void *arg, int res, uint32_t flags)
 
 static int client_memory_make(struct client *client)
 {
-	int err = shm_make(&client->mirror.shm, protocol_hash, client->claimed_pid);
+	int err;
 
+	if (client->kernel_memory >= 0) {
+		int fd = fcntl(client->kernel_memory, F_DUPFD_CLOEXEC, 0);
+
+		err = fd < 0 ? -errno : shm_map(&client->mirror.shm, fd, NULL); /* takes the descriptor */
+		if (err)
+			return err;
+		memcpy(shm_header(&client->mirror.shm)->protocol_hash, protocol_hash, PROTOCOL_HASH_SIZE);
+		goto rings;
+	}
+	err = shm_make(&client->mirror.shm, protocol_hash, client->claimed_pid);
 	if (err)
 		return err;
 	client->doorbell = eventfd(0, EFD_CLOEXEC);
 	if (client->doorbell < 0)
 		return -errno;
+rings:
 	shm_ring_c2n(&client->mirror.shm, &client->c2n);
 	shm_ring_n2c(&client->mirror.shm, &client->n2c);
 	client->acknowledged = 0;
@@ -266,7 +279,8 @@ static int client_memory_make(struct client *client)
 static void client_memory_drop(struct client *client)
 {
 	shm_close(&client->mirror.shm);
-	fd_close(&client->doorbell);
+	if (client->kernel_memory < 0)
+		fd_close(&client->doorbell);
 }
 
 static void client_attach(struct client *client)
@@ -568,6 +582,7 @@ struct client *client_new(struct broker *broker, struct loop *loop, int fd, uint
 	client->loop = loop;
 	client->fd = fd;
 	client->doorbell = -1;
+	client->kernel_memory = -1;
 	client->pid = cred.pid;
 	client->uid = cred.uid;
 	client->out_last = &client->out_first;
@@ -588,6 +603,14 @@ free_client:
 close_fd:
 	close(fd);
 	return NULL;
+}
+
+void client_kernel_set(struct client *client, const struct client_kernel *kernel)
+{
+	client->pid = kernel->pid;
+	client->uid = kernel->uid;
+	client->kernel_memory = kernel->memory;
+	client->doorbell = kernel->doorbell;
 }
 
 /* ---- views ---- */

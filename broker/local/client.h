@@ -26,6 +26,16 @@ struct server;
 
 /* Takes @fd, a connected SOCK_SEQPACKET socket. NULL: out of memory. */
 struct client *client_new(struct broker *broker, struct loop *loop, int fd, uint32_t session);
+
+/* A session of the kernel module: who it is, and memory and doorbell that are there already. */
+struct client_kernel {
+	pid_t pid;
+	uid_t uid;
+	int memory;
+	int doorbell;
+};
+/* Right after client_new(). Takes both descriptors. */
+void client_kernel_set(struct client *client, const struct client_kernel *kernel);
 /* The daemon stops: its session ends, its socket closes; broker_client_freed() follows. */
 void client_stop(struct client *client);
 

@@ -58,6 +58,7 @@ struct client {
 	bool sending;
 
 	int doorbell;
+	int kernel_memory; /* of the kernel module's session; -1: we make our own */
 	uint64_t bell_value;
 	bool bell_armed;
 
