@@ -403,11 +403,14 @@ bool streams_join(struct worker *w, struct context *c, struct join *join)
 	/* One for ourselves, so that it can't end while it is being made. */
 	join->left = 1;
 	for (struct stream *s = w->streams; s; s = s->next) {
+		/* Of a destroyed one the last write is what was flushed before its death, which itself is never written. */
+		uint64_t last = s->dead ? s->written : s->arrived;
+
 		if (s->own || (c && s->context != c))
 			continue;
-		if (s->arrived == 0 || stream_done(s, s->arrived))
+		if (last == 0 || stream_done(s, last))
 			continue;
-		if (!stream_join(w, s, s->arrived, join)) {
+		if (!stream_join(w, s, last, join)) {
 			/* What was begun goes on; without memory the rest isn't waited for, so say it. */
 			complain("no memory to wait for a stream");
 			join->result = CUDA_ERROR_OUT_OF_MEMORY;

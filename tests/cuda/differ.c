@@ -4,11 +4,11 @@
  * hash of all result codes and of all memory. Run twice, directly on a driver and through Gleam, the lines are the same
  * (tests/cuda/differ.py does that, and makes a program that differs smaller). See differ.h.
  *
- *	differ [--seed N] [--count M] [--steps K] [--real] [--graphs] [--trace] [--print]
+ *	differ [--seed N] [--count M] [--steps K] [--real] [--graphs] [--words] [--trace] [--print]
  *	differ --play FILE... [--mend] [--trace] [--print]
  *
  * --real leaves out what may crash a real driver; --print shows the program and runs nothing; --trace shows what came of
- * each operation; --mend drops what is impossible in a file and puts waits where it would race.
+ * each operation; --hang N ends a program that takes N seconds; --mend drops what is impossible in a file and puts waits where it would race.
  */
 #include <getopt.h>
 
@@ -93,9 +93,11 @@ int main(int argc, char **argv)
 	static const struct option options[] = {
 		{ "seed", required_argument, NULL, 's' },  { "count", required_argument, NULL, 'c' },
 		{ "steps", required_argument, NULL, 'k' }, { "real", no_argument, NULL, 'r' },
-		{ "graphs", no_argument, NULL, 'g' },	   { "trace", no_argument, NULL, 't' },
+		{ "words", no_argument, NULL, 'w' },	   { "graphs", no_argument, NULL, 'g' },
+		{ "trace", no_argument, NULL, 't' },
 		{ "print", no_argument, NULL, 'p' },	   { "play", no_argument, NULL, 'f' },
-		{ "mend", no_argument, NULL, 'm' },	   { NULL, 0, NULL, 0 },
+		{ "mend", no_argument, NULL, 'm' },	   { "hang", required_argument, NULL, 'h' },
+		{ NULL, 0, NULL, 0 },
 	};
 	struct make_options make = { 0 };
 	unsigned long long seed = 1, count = 1;
@@ -121,6 +123,9 @@ int main(int argc, char **argv)
 		case 'g':
 			make.graphs = true;
 			break;
+		case 'w':
+			make.words = true;
+			break;
 		case 't':
 			traced = true;
 			break;
@@ -130,11 +135,14 @@ int main(int argc, char **argv)
 		case 'f':
 			files = true;
 			break;
+		case 'h':
+			play_seconds = (unsigned)strtoul(optarg, NULL, 0);
+			break;
 		case 'm':
 			mend = true;
 			break;
 		default:
-			fprintf(stderr, "usage: differ [--seed N] [--count M] [--steps K] [--real] [--graphs] [--trace] "
+			fprintf(stderr, "usage: differ [--seed N] [--count M] [--steps K] [--real] [--graphs] [--words] [--trace] "
 					"[--print] | --play FILE... [--mend] [--trace] [--print]\n");
 			return 2;
 		}

@@ -158,7 +158,7 @@ bool model_stream_room(const struct model *model);
 
 struct make_options {
 	uint32_t steps; /* 0: drawn from the seed */
-	bool graphs;
+	bool graphs, words; /* graphs and stream words: off until the library has them */
 	bool real; /* leaves out what may crash a real driver */
 };
 
@@ -175,6 +175,9 @@ struct outcome {
 	uint64_t results;
 	uint64_t memory;
 };
+
+/* A program takes milliseconds; after so long it says where it hangs, and the process ends. */
+extern unsigned play_seconds;
 
 void play_begin(void);
 /* @trace: where to print each operation with what came of it, or NULL. */

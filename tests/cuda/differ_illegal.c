@@ -89,7 +89,8 @@ static int up_beyond(const struct illegal_at *at)
 {
 	static char bytes[64];
 
-	return (int)cuMemcpyHtoDAsync(at->device + at->device_size - 1, bytes, 64 + 4096, at->stream);
+	/* Far beyond: what lies close behind may be another allocation. */
+	return (int)cuMemcpyHtoDAsync(at->device + at->device_size - 1, bytes, (size_t)1 << 42, at->stream);
 }
 
 static int up_to_nothing(const struct illegal_at *at)
@@ -109,7 +110,7 @@ static int down_from_nothing(const struct illegal_at *at)
 
 static int set_beyond(const struct illegal_at *at)
 {
-	return (int)cuMemsetD8Async(at->device, 1, at->device_size + ((size_t)8 << 20), at->stream);
+	return (int)cuMemsetD8Async(at->device, 1, (size_t)1 << 42, at->stream);
 }
 
 static int set_crooked(const struct illegal_at *at)

@@ -446,7 +446,7 @@ static void step_other(struct maker *k, int thread)
 	struct op op = { .thread = (uint8_t)thread };
 	size_t size = model_buf_size(k->model, buf);
 
-	switch (roll(k, 4)) {
+	switch (roll(k, k->options->words ? 4 : 3)) {
 	case 0:
 		op.kind = OP_GLOBAL_SET;
 		op.a[0] = module_draw(k);
@@ -454,7 +454,7 @@ static void step_other(struct maker *k, int thread)
 		op.a[2] = stream;
 		op.a[3] = (int64_t)roll(k, 2);
 		break;
-	case 1:
+	case 3:
 		if (size < 4)
 			return;
 		op.kind = OP_WRITE_VALUE;

@@ -537,12 +537,18 @@ static void host_order(const struct model *m, const struct use *u, int thread, u
 			merge(known, &m->history[t][after[t] - 1]);
 }
 
+/*
+ * What a command comes after. An event wait and stream-ordered allocation need be nothing that a stream gets to: the
+ * legacy stream's rule isn't counted on for them (@whole is false), but by the next command.
+ */
 static void stream_order(const struct model *m, const struct use *u, const struct op *op, const struct clock *known,
-			 struct clock *stream)
+			 bool whole, struct clock *stream)
 {
 	*stream = m->streams[u->id];
 	merge(stream, known);
-	if (u->id == 0) {
+	if (!whole) {
+		;
+	} else if (u->id == 0) {
 		for (int id = 1; id < ID_FIRST; id++)
 			merge(stream, &m->streams[id]);
 		for (int i = 0; i < DIFFER_CREATED; i++)
@@ -591,7 +597,7 @@ enum verdict model_check(struct model *m, const struct op *op, int *stream_out, 
 	for (unsigned i = 0; i < u.host && !a; i++)
 		a = race(m, u.on_host[i].space, u.on_host[i].write, u.on_host[i].off, u.on_host[i].size, &known);
 	if (is_command(op, &u)) {
-		stream_order(m, &u, op, &known, &stream);
+		stream_order(m, &u, op, &known, op->kind != OP_WAIT && op->kind != OP_ALLOC_ASYNC, &stream);
 		for (unsigned i = 0; i < u.device && !a; i++)
 			a = race(m, u.on_device[i].space, u.on_device[i].write, u.on_device[i].off, u.on_device[i].size,
 				 &stream);
@@ -724,7 +730,8 @@ void model_apply(struct model *m, struct op *op)
 			    clock_within(&m->events[op->a[1]].clock, &known);
 	born_and_died(m, op);
 	if (is_command(op, &u)) {
-		stream_order(m, &u, op, &known, &stream);
+		stream_order(m, &u, op, &known,
+			     op->kind != OP_WAIT && op->kind != OP_ALLOC_ASYNC && op->kind != OP_FREE_ASYNC, &stream);
 		stream.at[u.id] = ++m->counts[u.id];
 		m->streams[u.id] = stream;
 		if (op->kind == OP_RECORD) {

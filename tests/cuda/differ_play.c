@@ -10,7 +10,6 @@
 #include "tests/cuda/differ.h"
 #include "tests/cuda/prog.h"
 
-#define HANG_SECONDS 60 /* a program takes milliseconds; then it says where it hangs and ends */
 #define GLOBAL_SEED  7	/* the word of the module, as it is loaded */
 
 static const char *const function_names[FUNCTIONS] = { "step", "mix", "late_step", "through_global" };
@@ -19,6 +18,8 @@ struct cell {
 	uint64_t value;
 	uint64_t add[DIFFER_OPS];
 };
+
+unsigned play_seconds = 60;
 
 /* Slots are guarded by the order that the model makes. */
 static struct {
@@ -761,7 +762,7 @@ void play(const struct program *program, struct outcome *outcome_out, FILE *trac
 	memset(p.values, 0, sizeof(p.values[0]) * program->count);
 	for (int i = 0; i < DIFFER_CELLS; i++)
 		p.cells[i] = (uint64_t)i;
-	alarm(HANG_SECONDS);
+	alarm(play_seconds);
 	for (int t = 0; t < DIFFER_THREADS; t++)
 		if (pthread_create(&threads[t], NULL, thread_run, (void *)(intptr_t)t))
 			abort();
