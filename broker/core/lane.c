@@ -22,7 +22,7 @@
 #define LANE_RING_ENTRIES 64u	       /* one connection: a receive, a send, an eventfd */
 #define LANE_PART_MAX	  (512u << 10) /* bytes of one downward message: leaves room for its frame, and turns stay short */
 #define LANE_SINK_SIZE	  (64u << 10)
-#define LANE_MEASURE_NS	  (20 * NS_PER_MS) /* the kernel is asked so often while bytes go out */
+#define LANE_MEASURE_NS	  (20 * NS_PER_MS) /* the kernel is asked so often while bytes go out, and once after */
 #define LANE_MEASURE_SIZE (1u << 20)	   /* less says more about the round trip than about the link */
 
 static_assert(LANE_PART_MAX + FRAME_SIZE_MAX + 64 < LINK_MSG_MAX, "a part and its frame are one message");
@@ -54,7 +54,7 @@ struct lane {
 	uint8_t *sink;
 	bool stopping;
 	bool closed;
-	uint64_t measured_ns;
+	struct loop_timer measure;
 	uint64_t measured_bytes; /* acknowledged when the bandwidth was measured last */
 	uint64_t measured_busy;	 /* microseconds */
 
@@ -305,17 +305,14 @@ static void item_send_down(struct lane *lane, const struct mirror *mirror, struc
  * are not in it, so it may be looked at late. (The kernel's own delivery rate is of single bursts: on a fast link several times
  * what gets through.)
  */
-static void lane_measure(struct lane *lane)
+static void lane_measure(void *arg)
 {
-	uint64_t now = loop_now_ns(lane->loop);
+	struct lane *lane = arg;
 	struct tcp_info info = { 0 };
 	socklen_t size = sizeof(info);
 	uint64_t bytes, busy, rate, known;
 
-	if (lane->closed || now - lane->measured_ns < LANE_MEASURE_NS)
-		return;
-	lane->measured_ns = now;
-	if (getsockopt(conn_fd(lane->conn), IPPROTO_TCP, TCP_INFO, &info, &size) < 0 ||
+	if (lane->closed || getsockopt(conn_fd(lane->conn), IPPROTO_TCP, TCP_INFO, &info, &size) < 0 ||
 	    size < offsetof(struct tcp_info, tcpi_busy_time) + sizeof(info.tcpi_busy_time))
 		return;
 	bytes = info.tcpi_bytes_acked - lane->measured_bytes;
@@ -346,7 +343,8 @@ static void lane_pump(struct lane *lane)
 		ready_give(lane, queue, item, item->done == item->size);
 	}
 	__atomic_store_n(&lane->sent, conn_sent(lane->conn), __ATOMIC_RELAXED);
-	lane_measure(lane);
+	if (!lane->closed && !lane->measure.place)
+		loop_timer_set(lane->loop, &lane->measure, loop_now_ns(lane->loop) + LANE_MEASURE_NS);
 }
 
 static void lane_pump_run(struct loop_post *post)
@@ -494,6 +492,8 @@ struct lane *lane_start(struct loop *control, struct link *link, const struct la
 	lane->ready_last = &lane->ready_first;
 	lane->pump_post.run = lane_pump_run;
 	lane->stop_post.run = lane_stop_run;
+	lane->measure.fire = lane_measure;
+	lane->measure.arg = lane;
 	lane->frame = malloc(FRAME_SIZE_MAX);
 	lane->sink = malloc(LANE_SINK_SIZE);
 	if (!lane->frame || !lane->sink)
