@@ -12,6 +12,7 @@
 #include "libgleamcuda/call.h"
 #include "libgleamcuda/capture.h"
 #include "libgleamcuda/context.h"
+#include "libgleamcuda/exposed.h"
 #include "libgleamcuda/handle.h"
 #include "libgleamcuda/hostfunc.h"
 #include "libgleamcuda/late.h"
@@ -266,8 +267,11 @@ CUresult do_cuGraphExecGetFlags(struct call *call, CUgraphExec hGraphExec, cuuin
 static CUresult part_launch(struct call *call, uint64_t wire, uint64_t stream)
 {
 	struct msg_gleamGraphLaunch m = { .stream = stream, .graph = wire };
-	CUresult result = call_open(call, OP_gleamGraphLaunch, msg_gleamGraphLaunch_size(&m));
+	CUresult result;
 
+	if (exposed_any())
+		exposed_push(call);
+	result = call_open(call, OP_gleamGraphLaunch, msg_gleamGraphLaunch_size(&m));
 	if (result)
 		return result;
 	msg_gleamGraphLaunch_put(&call->w, &m);
@@ -446,7 +450,7 @@ static __attribute__((noinline)) CUresult launch_slowly(struct call *call, struc
 	CUresult result = CUDA_SUCCESS;
 
 	/* What may still write the sources has to be done before they are read. */
-	if (plan_reads_host(plan) && (late_any() || hostfunc_outstanding()))
+	if (plan_reads_host(plan) && (late_any() || hostfunc_outstanding() || exposed_any()))
 		result = context_wait(call);
 	if (!result && exec->done && exec->launched && exec->last_stream != stream)
 		result = do_cuStreamWaitEvent(call, hStream, exec->done, 0);

@@ -8,6 +8,7 @@
 #include "gen/msg.h"
 #include "libgleamcuda/call.h"
 #include "libgleamcuda/context.h"
+#include "libgleamcuda/exposed.h"
 #include "libgleamcuda/graph_exec.h"
 #include "libgleamcuda/memory.h"
 #include "libgleamcuda/program.h"
@@ -394,8 +395,11 @@ static CUresult kernel_send(struct call *call, const struct graph_step *step, ui
 		.attrs = w->kernel.attrs, .attrs_size = w->kernel.attr_count * (uint32_t)sizeof(CUlaunchAttribute),
 		.params = w->kernel.params, .params_size = w->kernel.params_size,
 	};
-	CUresult result = call_open(call, OP_gleamGraphKernel, msg_gleamGraphKernel_size(&m));
+	/* Host memory that the kernel is given has to be where it looks for it, as at any launch. */
+	CUresult result = exposed_params(call, w->kernel.params, w->kernel.params_size);
 
+	if (!result)
+		result = call_open(call, OP_gleamGraphKernel, msg_gleamGraphKernel_size(&m));
 	if (result)
 		return result;
 	msg_gleamGraphKernel_put(&call->w, &m);

@@ -8,6 +8,7 @@
 #include "libgleamcuda/call.h"
 #include "libgleamcuda/context.h"
 #include "libgleamcuda/copy.h"
+#include "libgleamcuda/exposed.h"
 #include "libgleamcuda/graph.h"
 #include "libgleamcuda/handle.h"
 #include "libgleamcuda/program.h"
@@ -202,6 +203,7 @@ CUresult graph_work_fill(struct call *call, const CUDA_MEMSET_NODE_PARAMS *param
 	struct graph_work w = { .type = CU_GRAPH_NODE_TYPE_MEMSET, .fill = *params };
 	CUDA_MEMSET_NODE_PARAMS *p = &w.fill;
 	uint64_t left, width;
+	enum place place;
 	CUresult result = context_of(call, context, &w.context);
 
 	if (result)
@@ -211,12 +213,15 @@ CUresult graph_work_fill(struct call *call, const CUDA_MEMSET_NODE_PARAMS *param
 	    p->dst % p->elementSize)
 		return CUDA_ERROR_INVALID_VALUE;
 	width = p->width * p->elementSize;
-	if (place_of(p->dst, &left) == PLACE_PAGEABLE || width > left)
+	place = place_of(p->dst, &left);
+	if (place == PLACE_PAGEABLE || width > left)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (p->height > 1 && (p->pitch < width || p->height - 1 > (left - width) / p->pitch))
 		return CUDA_ERROR_INVALID_VALUE;
-	*work_out = w;
-	return CUDA_SUCCESS;
+	result = place == PLACE_PINNED ? exposed_need(call, p->dst) : CUDA_SUCCESS;
+	if (!result)
+		*work_out = w;
+	return result;
 }
 
 /* ---- the rest ---- */
@@ -239,6 +244,21 @@ CUresult graph_work_event(struct call *call, CUgraphNodeType type, CUevent event
 	return result;
 }
 
+/* 0 for operations without one. */
+static uint64_t words_address(const CUstreamBatchMemOpParams *op)
+{
+	switch ((int)op->operation) {
+	case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+	case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+		return op->waitValue.address;
+	case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+	case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+		return op->writeValue.address;
+	default:
+		return 0;
+	}
+}
+
 CUresult graph_work_words(struct call *call, const CUDA_BATCH_MEM_OP_NODE_PARAMS *params, struct graph_work *work_out)
 {
 	struct graph_work w = { .type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP };
@@ -252,6 +272,14 @@ CUresult graph_work_words(struct call *call, const CUDA_BATCH_MEM_OP_NODE_PARAMS
 		if ((unsigned int)params->paramArray[i].operation > CU_STREAM_MEM_OP_BARRIER ||
 		    !params->paramArray[i].operation)
 			return CUDA_ERROR_INVALID_VALUE;
+	for (unsigned int i = 0; i < params->count && !result; i++) {
+		uint64_t address = words_address(&params->paramArray[i]), left;
+
+		if (address && place_of(address, &left) == PLACE_PINNED)
+			result = exposed_need(call, address);
+	}
+	if (result)
+		return result;
 	w.words.count = params->count;
 	w.words.flags = params->flags;
 	w.words.ops = malloc(params->count * sizeof(w.words.ops[0]));

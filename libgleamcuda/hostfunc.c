@@ -17,6 +17,7 @@
 #include "libgleamcuda/call.h"
 #include "libgleamcuda/capture.h"
 #include "libgleamcuda/context.h"
+#include "libgleamcuda/exposed.h"
 #include "libgleamcuda/graph.h"
 #include "libgleamcuda/log.h"
 #include "libgleamcuda/session.h"
@@ -61,6 +62,9 @@ static void done_send(struct session *s, uint64_t id)
 	struct call call;
 
 	call_start(&call, s, NULL);
+	/* What the function wrote where kernels look is there when its stream goes on. */
+	if (exposed_any())
+		exposed_push(&call);
 	if (!call_open(&call, OP_gleamHostDone, msg_gleamHostDone_size(&m))) {
 		msg_gleamHostDone_put(&call.w, &m);
 		call_post(&call);
