@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * GLEAM_STATS=file: what the process has called, written when it ends; the same counters that /gleam shows while it runs.
+ * Runs as a destructor, in whatever order; takes no lock.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "gen/api.h"
+#include "libgleamcuda/init.h"
+#include "libgleamcuda/session.h"
+
+__attribute__((destructor)) static void stats_write(void)
+{
+	const char *path = secure_getenv("GLEAM_STATS");
+	struct session *s = session_current();
+	char line[256];
+	int fd;
+
+	if (!path || !*path || !s || process_is_forked())
+		return;
+	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return;
+	for (uint32_t api = 0; api < API_COUNT; api++) {
+		const struct api_count *c = shm_count(&s->shm, api);
+		int size;
+
+		if (!c->calls)
+			continue;
+		size = snprintf(line, sizeof(line), "%s %llu %llu %llu %llu\n", api_names[api],
+				(unsigned long long)c->calls, (unsigned long long)c->bytes, (unsigned long long)c->trips,
+				(unsigned long long)(c->waited_ns / 1000));
+		if (write(fd, line, (size_t)size) != size)
+			break;
+	}
+	close(fd);
+}
