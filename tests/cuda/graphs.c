@@ -36,6 +36,13 @@ static unsigned int word(CUdeviceptr at)
 	return value;
 }
 
+/* Before work on streams that don't wait for the legacy one: a copy from pageable memory may return early. */
+static void word_set(CUdeviceptr at, unsigned int value)
+{
+	MUST(cuMemcpyHtoD(at, &value, sizeof(value)));
+	MUST(cuCtxSynchronize());
+}
+
 static CUdeviceptr buffer(size_t size)
 {
 	CUdeviceptr at;
@@ -101,7 +108,7 @@ static void line_check(CUstreamCaptureMode mode)
 	exec = made(graph);
 	/* What was made lives by itself. */
 	MUST(cuGraphDestroy(graph));
-	MUST(cuMemcpyHtoD(start, &want, 4));
+	word_set(start, want);
 	for (int i = 0; i < 20; i++) {
 		MUST(cuGraphLaunch(exec, stream));
 		want = want * 3 + 5;
@@ -275,7 +282,6 @@ static void illegal_check(void)
 	CUstreamCaptureMode mode;
 	CUevent event, loose;
 	CUgraph graph;
-	unsigned int host = 0;
 
 	MUST(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
 	MUST(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
@@ -368,7 +374,7 @@ static void illegal_check(void)
 	cuStreamEndCapture(stream, &graph);
 
 	/* Nothing is left behind. */
-	MUST(cuMemcpyHtoD(data, &host, 4));
+	word_set(data, 0);
 	fill_on(stream, data, 9, 1);
 	MUST(cuStreamSynchronize(stream));
 	CHECK(word(data) == 9, "after all captures: %u", word(data));
@@ -572,7 +578,7 @@ static void host_node_check(void)
 	MUST(cuGraphAddMemcpyNode(&nodes[3], graph, &nodes[2], 1, &up, context));
 	MUST(cuGraphAddMemcpyNode(&nodes[4], graph, &nodes[3], 1, &side, context));
 	exec = made(graph);
-	MUST(cuMemcpyHtoD(data, &want, 4));
+	word_set(data, want);
 	for (int i = 0; i < 4; i++) {
 		MUST(cuGraphLaunch(exec, stream));
 		chain_on(stream, data, 3);
@@ -671,6 +677,28 @@ static void update_check(void)
 	MUST(cuMemcpyDtoH(host, b, 64));
 	CHECK(word(a) == ((13 * 3 + 100) * 3 + 101) * 3 + 102 && host[0] == 42 && host[1] == word(a), "%u: %u %u", word(a),
 	      host[0], host[1]);
+
+	/* Launches that wait behind a busy stream, more than are given to a driver at once, run as they were sent. */
+	{
+		enum { LAUNCHES = 700 };
+		unsigned long long ns = 100000000;
+		unsigned int want = word(a);
+		void *busy[] = { &ns };
+
+		MUST(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, stream, busy, NULL));
+		for (unsigned int i = 0; i < LAUNCHES; i++) {
+			MUST(cuGraphLaunch(exec, stream));
+			want = want * 3 + 102;
+		}
+		value = 55;
+		MUST(cuGraphExecKernelNodeSetParams_v2(exec, nodes[0], &p));
+		for (unsigned int i = 0; i < 3; i++) {
+			MUST(cuGraphLaunch(exec, stream));
+			want = want * 3 + 55;
+		}
+		MUST(cuStreamSynchronize(stream));
+		CHECK(word(a) == want, "changed behind %d launches: %#x, not %#x", LAUNCHES, word(a), want);
+	}
 
 	/* Other shapes. */
 	MUST(cuGraphCreate(&other, 0));
