@@ -138,6 +138,9 @@ static void range_left(struct worker *w, struct join *join)
 	range_give(w, range);
 	free(range->shadow);
 	free(range);
+	/* The client may use the addresses again from here on. */
+	if (join->hdr.flags & FRAME_WANTS_REPLY)
+		post_reply(w, &join->hdr, CUDA_SUCCESS, w->answer, sizeof(uint32_t), NULL);
 	free(join);
 }
 
@@ -234,8 +237,9 @@ CUresult worker_do_gleamHostRange(struct worker *w, struct cmd *cmd, const struc
 	range->leaving = true;
 	join->done = range_left;
 	join->object = range;
+	join->hdr = *cmd->hdr;
 	streams_join(w, NULL, join);
-	return CUDA_SUCCESS;
+	return CMD_LATER;
 }
 
 void host_ranges_stop(struct worker *w)
