@@ -6,7 +6,8 @@
 
 export GLEAM_SOFTGPU_MEMORY=1G GLEAM_SOFTGPU_LEDGER=$TMP/ledger
 path_up
-before=$(pgrep -c -f "^$OUT/bin/gleam-worker" || true)
+workers() { pgrep -c -P "$(bg_pid node)" || true; }
+before=$(workers)
 for turn in 1 2 3; do
 	start_bg "secret$turn" env LD_LIBRARY_PATH="$OUT/lib" "$OUT/tests/cuda/secret" write
 	wait_for 20 grep -q written "$TMP/secret$turn.log" || fail "no secret: $(cat "$TMP/secret$turn.log")"
@@ -14,5 +15,5 @@ for turn in 1 2 3; do
 	# Most of the device is asked for: it can only be there if the dead client's memory is.
 	cuda secret look || fail "turn $turn: $(cat "$TMP/node.log" | tail -5)"
 done
-wait_for 10 sh -c "[ \"\$(pgrep -c -f '^$OUT/bin/gleam-worker')\" -le $before ]" || fail "workers are left"
+wait_for 10 eval '[ "$(workers)" -le "$before" ]' || fail "workers are left"
 path_down
