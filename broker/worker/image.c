@@ -529,3 +529,60 @@ void images_stop(struct worker *w)
 	free(w->images);
 	w->images = NULL;
 }
+
+/* ---- unloading ---- */
+
+/*
+ * The driver waits for the context's work before it unloads, and that work may wait for a host function whose end only
+ * this thread can hear of. So the work is waited for here first; the object stays in its table until then, where the
+ * end of its context finds it.
+ */
+static void unload_now(struct worker *w, struct join *join)
+{
+	uint64_t handle = join->a;
+	enum object_type type = handle_type(handle);
+	struct object *o = object_find(w->tables, type, handle);
+
+	if (o) {
+		CUresult r = CUDA_SUCCESS;
+
+		if (type == OBJECT_LIBRARY)
+			r = w->drv.cuLibraryUnload(o->driver);
+		else
+			r = context_use(w, o->ctx < SESSION_CONTEXTS ? &w->contexts[o->ctx] : NULL);
+		if (type == OBJECT_MODULE && r == CUDA_SUCCESS)
+			r = w->drv.cuModuleUnload(o->driver);
+		object_remove(w, handle);
+		if (r != CUDA_SUCCESS)
+			fault_latch(w, join->hdr.ctx, r, join->hdr.op, join->hdr.seq);
+	}
+	free(join);
+}
+
+static CUresult unload(struct worker *w, struct cmd *cmd, enum object_type type, uint64_t handle)
+{
+	struct object *o = object_find(w->tables, type, handle);
+	struct join *join;
+
+	if (!o)
+		return CUDA_ERROR_INVALID_HANDLE;
+	join = calloc(1, sizeof(*join));
+	if (!join)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	join->done = unload_now;
+	join->hdr = *cmd->hdr;
+	join->a = handle;
+	/* A library belongs to all contexts. */
+	streams_join(w, type == OBJECT_MODULE && o->ctx < SESSION_CONTEXTS ? &w->contexts[o->ctx] : NULL, join);
+	return CUDA_SUCCESS;
+}
+
+CUresult worker_do_cuModuleUnload(struct worker *w, struct cmd *cmd, const struct msg_cuModuleUnload *m)
+{
+	return unload(w, cmd, OBJECT_MODULE, m->hmod);
+}
+
+CUresult worker_do_cuLibraryUnload(struct worker *w, struct cmd *cmd, const struct msg_cuLibraryUnload *m)
+{
+	return unload(w, cmd, OBJECT_LIBRARY, m->library);
+}
