@@ -73,7 +73,7 @@ int kdev_find(void)
 	if (fd == -EACCES || fd == -EPERM)
 		fd = devices_join();
 	if (fd == -EDQUOT)
-		gleam_log("/dev/gleam: a limit on sessions or their memory is reached (gleamctl limits shows it)");
+		gleam_log("/dev/gleam: a limit on sessions or their memory is reached");
 	return fd;
 }
 

@@ -211,8 +211,7 @@ int broker_client_kernel(struct broker *broker, int fd, const struct client_kern
 		close(kernel->doorbell);
 		return -ENOMEM;
 	}
-	client_kernel_set(client, kernel);
-	return 0;
+	return client_kernel_set(client, kernel);
 }
 
 static void broker_retry(void *arg)

@@ -47,6 +47,7 @@ static void client_freed(struct loop_post *post)
 		free(packet);
 	}
 	free(client->overflow);
+	free(client->kernel);
 	free(client->packet);
 	free(client);
 }
@@ -410,6 +411,27 @@ static void client_setting_find(const char *settings, const char *name, char *ou
 	}
 }
 
+/* It has come through single virtual GPUs: that server, and those GPUs. True: it has been refused. */
+static bool client_kernel_limit(struct client *client)
+{
+	const struct client_kernel *kernel = client->kernel;
+	char settings[CLIENT_SETTINGS_MAX];
+	const char *why = kernel->refused;
+
+	if (!why && *client->route.wanted && strcmp(client->route.wanted, kernel->server) != 0)
+		why = "GLEAM_SERVER names a server whose devices (/dev/gleam<N>) it may not open";
+	/* The worker's driver shows no others, whatever the program does. Before its own: the first of a name counts. */
+	if (!why && (size_t)snprintf(settings, sizeof(settings), "CUDA_VISIBLE_DEVICES=%s\n%s", kernel->visible,
+				     client->settings) >= sizeof(settings))
+		why = "its environment is too long";
+	if (!why)
+		memcpy(client->settings, settings, sizeof(settings));
+	if (why)
+		client_refuse(client, END_NO_DEVICE, why);
+	snprintf(client->route.wanted, sizeof(client->route.wanted), "%s", kernel->server);
+	return why;
+}
+
 static int client_open(struct client *client, struct reader *r)
 {
 	uint8_t hash[PROTOCOL_HASH_SIZE];
@@ -435,6 +457,8 @@ static int client_open(struct client *client, struct reader *r)
 	if (r->fault)
 		return -EPROTO;
 	client_setting_find(client->settings, "GLEAM_SERVER=", client->route.wanted, sizeof(client->route.wanted));
+	if (client->kernel && client_kernel_limit(client))
+		return 0;
 	loop_timer_set(client->loop, &client->timer, loop_now_ns(client->loop) + CLIENT_OPEN_NS);
 	client_try(client);
 	return 0;
@@ -605,12 +629,20 @@ close_fd:
 	return NULL;
 }
 
-void client_kernel_set(struct client *client, const struct client_kernel *kernel)
+int client_kernel_set(struct client *client, const struct client_kernel *kernel)
 {
 	client->pid = kernel->pid;
 	client->uid = kernel->uid;
 	client->kernel_memory = kernel->memory;
 	client->doorbell = kernel->doorbell;
+	if (!*kernel->server && !kernel->refused)
+		return 0;
+	client->kernel = malloc(sizeof(*client->kernel));
+	/* Without it the client would have rights that it hasn't. */
+	if (!client->kernel)
+		return -ENOMEM;
+	*client->kernel = *kernel;
+	return 0;
 }
 
 /* ---- views ---- */

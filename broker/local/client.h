@@ -27,15 +27,18 @@ struct server;
 /* Takes @fd, a connected SOCK_SEQPACKET socket. NULL: out of memory. */
 struct client *client_new(struct broker *broker, struct loop *loop, int fd, uint32_t session);
 
-/* A session of the kernel module: who it is, and memory and doorbell that are there already. */
+/* A session of the kernel module: who it is, what it may use, and memory and doorbell that are there already. */
 struct client_kernel {
 	pid_t pid;
 	uid_t uid;
 	int memory;
 	int doorbell;
+	char server[64];     /* "": any */
+	char visible[2688];  /* GPUs of that server, as CUDA_VISIBLE_DEVICES names them; 64 of 41 bytes */
+	const char *refused; /* why it can't have a session; NULL: it can. A literal */
 };
-/* Right after client_new(). Takes both descriptors. */
-void client_kernel_set(struct client *client, const struct client_kernel *kernel);
+/* Right after client_new(). Takes both descriptors. -ENOMEM: the caller closes the other end, and it is gone. */
+int client_kernel_set(struct client *client, const struct client_kernel *kernel);
 /* The daemon stops: its session ends, its socket closes; broker_client_freed() follows. */
 void client_stop(struct client *client);
 

@@ -59,6 +59,7 @@ struct client {
 
 	int doorbell;
 	int kernel_memory; /* of the kernel module's session; -1: we make our own */
+	struct client_kernel *kernel; /* what it may use, if that isn't everything; NULL: everything */
 	uint64_t bell_value;
 	bool bell_armed;
 

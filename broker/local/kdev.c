@@ -32,6 +32,7 @@
 #include "broker/lib/slot.h"
 #include "broker/local/broker.h"
 #include "broker/local/client.h"
+#include "broker/local/knl.h"
 #include "broker/proto/door.h"
 #include "kmod/include/uapi/linux/gleam.h"
 
@@ -56,6 +57,7 @@ struct kdev {
 	bool armed;
 	uint64_t tag;
 	bool stopping;
+	struct knl *knl; /* NULL: no virtual GPUs */
 	struct kses *sessions;
 	unsigned count;
 	struct log_limit limit;
@@ -260,6 +262,15 @@ static void kses_asked(struct kses *ses)
 		goto close_memory;
 	}
 	ses->pair = pair[0];
+	if (ses->who.devices != GLEAM_DEVICES_ANY) {
+		int err = kdev->knl ? knl_devices(kdev->knl, ses->who.devices, kernel.server, sizeof(kernel.server),
+						  kernel.visible, sizeof(kernel.visible)) : -ENODEV;
+
+		if (err == -EXDEV)
+			kernel.refused = "the devices it may open are GPUs of several servers; one program uses one server";
+		else if (err)
+			kernel.refused = "the devices it may open are no GPUs any more";
+	}
 	if (broker_client_kernel(kdev->broker, pair[1], &kernel)) /* takes all three */
 		goto end;
 	if (send(ses->pair, packet, (size_t)size, MSG_NOSIGNAL | MSG_DONTWAIT) != size)
@@ -352,6 +363,7 @@ struct kdev *kdev_start(struct broker *broker, struct loop *loop)
 	kdev->broker = broker;
 	kdev->loop = loop;
 	kdev->fd = fd;
+	kdev->knl = knl_start(broker, loop);
 	kdev_arm(kdev);
 	log_info("attached to the kernel module: programs come through /dev/gleam, too");
 	return kdev;
@@ -362,6 +374,8 @@ void kdev_stop(struct kdev *kdev)
 	if (!kdev || kdev->stopping)
 		return;
 	kdev->stopping = true;
+	knl_free(kdev->knl); /* its timer would go on */
+	kdev->knl = NULL;
 	for (struct kses *ses = kdev->sessions, *next; ses; ses = next) {
 		next = ses->next;
 		/* One with a client ends when the client does, which has things to say until then. */
@@ -383,6 +397,7 @@ void kdev_free(struct kdev *kdev)
 		return;
 	while (kdev->sessions)
 		kses_free(kdev->sessions);
+	knl_free(kdev->knl);
 	close(kdev->fd);
 	free(kdev);
 }

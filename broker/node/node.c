@@ -105,18 +105,27 @@ static void attach_refuse(struct link *link, uint32_t session, enum session_end 
  */
 static void settings_pick(char *text, const char **settings_out)
 {
-	static const char *const names[] = {
-		"CUDA_CACHE_DISABLE=", "CUDA_CACHE_MAXSIZE=", "CUDA_FORCE_PTX_JIT=", "CUDA_DISABLE_PTX_JIT=",
-		"CUDA_FORCE_JIT=", "CUDA_DISABLE_JIT=",
+	/* GPUs are named by a broker whose client may use these alone (/dev/gleam<N>): numbers and uuids. */
+	static const char digits[] = "0123456789", gpus[] = "0123456789abcdefGPU-,";
+	static const struct {
+		const char *name, *allowed;
+	} names[] = {
+		{ "CUDA_CACHE_DISABLE=", digits }, { "CUDA_CACHE_MAXSIZE=", digits }, { "CUDA_FORCE_PTX_JIT=", digits },
+		{ "CUDA_DISABLE_PTX_JIT=", digits }, { "CUDA_FORCE_JIT=", digits }, { "CUDA_DISABLE_JIT=", digits },
+		{ "CUDA_VISIBLE_DEVICES=", gpus },
 	};
+	unsigned seen = 0; /* bit per name: the first of each counts */
 	unsigned count = 0;
 
 	for (char *line; (line = strsep(&text, "\n")) && count < NODE_SETTINGS_MAX;) {
 		for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-			size_t size = strlen(names[i]);
+			size_t size = strlen(names[i].name);
 
-			if (strncmp(line, names[i], size) == 0 && strspn(line + size, "0123456789") == strlen(line + size))
-				settings_out[count++] = line;
+			if (strncmp(line, names[i].name, size) != 0 || seen & 1u << i ||
+			    strspn(line + size, names[i].allowed) != strlen(line + size))
+				continue;
+			seen |= 1u << i;
+			settings_out[count++] = line;
 		}
 	}
 	settings_out[count] = NULL;
