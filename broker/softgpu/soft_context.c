@@ -86,7 +86,8 @@ static CUresult context_start(struct soft_context *context, unsigned int flags, 
 /* Ends what lives in the context; the context itself stays as an object. */
 static void context_stop(struct soft_context *context)
 {
-	static const enum soft_type types[] = { SOFT_EVENT, SOFT_FUNCTION, SOFT_MODULE, SOFT_ARRAY };
+	static const enum soft_type types[] = { SOFT_EVENT, SOFT_FUNCTION, SOFT_MODULE, SOFT_TEXTURE, SOFT_SURFACE,
+						SOFT_MIPMAP, SOFT_ARRAY };
 	struct soft_object *object;
 
 	atomic_store(&context->alive, false);

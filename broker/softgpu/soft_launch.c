@@ -11,6 +11,7 @@
 
 #include "broker/softgpu/soft_event.h"
 #include "broker/softgpu/soft_memory.h"
+#include "broker/softgpu/soft_texture.h"
 
 #define GRID_X_MAX 2147483647u
 #define GRID_YZ_MAX 65535u
@@ -257,6 +258,7 @@ CUresult soft_launch_run(const struct soft_launch *launch)
 		.print = host_print,
 		.heap_alloc = host_heap_alloc,
 		.heap_free = host_heap_free,
+		.texel = soft_texture_texel,
 	};
 	struct ptx_launch grid = {
 		.module = launch->function->module->ptx,

@@ -27,6 +27,9 @@ enum soft_type {
 	SOFT_PHYSICAL,
 	SOFT_LINK,
 	SOFT_ARRAY,
+	SOFT_MIPMAP,
+	SOFT_TEXTURE,
+	SOFT_SURFACE,
 };
 
 /* Objects at once in a process; the table grows up to it. */

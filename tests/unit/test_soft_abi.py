@@ -20,11 +20,14 @@ FIELDS = {
     'CUstreamBatchMemOpParams': {'wait_value.address': 'waitValue.address', 'wait_value.value': 'waitValue.value',
                                  'wait_value.flags': 'waitValue.flags', 'write_value.value64': 'writeValue.value64',
                                  'flush.flags': 'flushRemoteWrites.flags', 'barrier.flags': 'memoryBarrier.flags'},
+    'CUDA_RESOURCE_DESC': {'res.array.hArray': 'res.array.hArray', 'res.linear.sizeInBytes': 'res.linear.sizeInBytes',
+                           'res.pitch2D.pitchInBytes': 'res.pitch2D.pitchInBytes', 'flags': 'flags'},
     'CUlaunchAttributeValue': {'cooperative': 'cooperative', 'priority': 'priority', 'cluster.z': 'clusterDim.z',
                                'event.flags': 'programmaticEvent.flags',
                                'event.event': 'launchCompletionEvent.event', 'carveout': 'sharedMemCarveout'},
 }
-PLAIN = ['CUDA_MEMCPY2D', 'CUDA_MEMCPY3D', 'CUDA_ARRAY_DESCRIPTOR', 'CUDA_ARRAY3D_DESCRIPTOR', 'CUmemLocation', 'CUmemAllocationProp', 'CUmemAccessDesc', 'CUmemPoolProps',
+PLAIN = ['CUDA_MEMCPY2D', 'CUDA_MEMCPY3D', 'CUDA_ARRAY_DESCRIPTOR', 'CUDA_ARRAY3D_DESCRIPTOR', 'CUDA_TEXTURE_DESC',
+         'CUDA_RESOURCE_VIEW_DESC', 'CUmemLocation', 'CUmemAllocationProp', 'CUmemAccessDesc', 'CUmemPoolProps',
          'CUlaunchAttribute', 'CUlaunchConfig', 'CUDA_KERNEL_NODE_PARAMS', 'CUDA_MEMSET_NODE_PARAMS',
          'CUDA_HOST_NODE_PARAMS', 'CUDA_BATCH_MEM_OP_NODE_PARAMS', 'CUDA_GRAPH_INSTANTIATE_PARAMS', 'CUgraphEdgeData',
          'CUgraphExecUpdateResultInfo', 'CUdevprop', 'CUctxCreateParams', 'CUuuid']
