@@ -554,8 +554,12 @@ void capture_context_closed(struct context *context)
 
 	graph_lock();
 	for (struct capture *capture = captures; capture; capture = next) {
+		bool part = false;
+
 		next = capture->next;
-		if (capture->origin->context == context)
+		for (struct capture_member *member = capture->members; member; member = member->next)
+			part = part || member->stream->context == context;
+		if (part)
 			capture_free(capture, false);
 	}
 	graph_unlock();

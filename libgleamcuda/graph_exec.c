@@ -553,9 +553,6 @@ CUresult do_cuGraphLaunch(struct call *call, CUgraphExec hGraph, CUstream hStrea
 	result = call_stream_captured(call, hStream, &stream, &captured);
 	if (result)
 		return result;
-	/* Handles of streams say which: the context of the graph may be another one than that which is current. */
-	if (call->context != exec->context)
-		return CUDA_ERROR_INVALID_CONTEXT;
 	if (captured)
 		return launch_capture(call, exec, stream);
 	if (exec->plan->allocates) {
@@ -565,6 +562,9 @@ CUresult do_cuGraphLaunch(struct call *call, CUgraphExec hGraph, CUstream hStrea
 	}
 	if (__builtin_expect(exec->plan->plain, 1))
 		return exec->plan->parts[0].wire ? part_launch(call, exec->plan->parts[0].wire, stream) : CUDA_SUCCESS;
+	/* A graph over several devices may be launched on a stream of any; its staging is in the context of one. */
+	if (call->context != exec->context)
+		return CUDA_ERROR_INVALID_CONTEXT;
 	return launch_slowly(call, exec, hStream, stream);
 }
 
