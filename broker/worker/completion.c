@@ -17,6 +17,7 @@
 #include "broker/worker/note.h"
 #include "broker/worker/pinned.h"
 #include "broker/worker/post.h"
+#include "broker/worker/print.h"
 #include "broker/worker/stream.h"
 
 #define SPIN_NS	       30000u  /* after the last event: the next is near while traffic flows */
@@ -192,6 +193,8 @@ static struct wait **waits_take_locked(struct stream *s, uint32_t value, struct 
 		else
 			s->waits_tail = NULL;
 		/* What the GPU had done before it was lost is done all the same; prev now carries the verdict. */
+		wait->of = s->driver;
+		wait->of_context = s->context ? s->context->driver : NULL;
 		wait->prev = progress_reached(value, wait->seq) ? NULL : (struct wait *)(uintptr_t)s->failed;
 		wait->next = NULL;
 		*tail = wait;
@@ -250,6 +253,10 @@ bool completion_look(struct worker *w)
 		if (wait->kind == WAIT_LANDED)
 			wait_end(w, wait, (CUresult)(uintptr_t)wait->prev);
 	host_ranges_tell(w);
+	if (print_wanted())
+		for (struct wait *wait = ended; wait; wait = wait->next)
+			if (wait->kind == WAIT_REPLY && !wait->prev && wait->of_context)
+				print_stream(w, wait->of_context, wait->of);
 	for (uint32_t i = 0; i < told_count; i++)
 		told_post(w, &told[i]);
 	for (struct wait *wait = ended; wait; wait = wait->next)

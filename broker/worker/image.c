@@ -16,6 +16,7 @@
 #include "broker/worker/fault.h"
 #include "broker/worker/note.h"
 #include "broker/worker/post.h"
+#include "broker/worker/print.h"
 #include "broker/worker/stream.h"
 #include "broker/worker/verdict_make.h"
 #include "gen/worker_bodies.h"
@@ -297,6 +298,7 @@ static CUresult image_load(struct worker *w, struct image *image, struct jit *ji
 		return r;
 	if (!jit_read(jit, image->options, image->options_size))
 		return CUDA_ERROR_INVALID_VALUE;
+	print_look(image->bytes, image->size);
 	if (type == OBJECT_MODULE) {
 		CUmodule module;
 

@@ -20,6 +20,7 @@
 #include "broker/worker/confine.h"
 #include "broker/worker/executor.h"
 #include "broker/worker/note.h"
+#include "broker/worker/print.h"
 #include "broker/worker/start.h"
 
 #define WHY_SIZE 512
@@ -144,6 +145,8 @@ int main(int argc, char **argv)
 	setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
 	prctl(PR_SET_NAME, "gleam-worker");
 
+	if (print_start())
+		complain("device printf can't be caught");
 	w.settings = o.settings;
 	w.parent = parent;
 	w.doorbell = o.doorbell_fd;

@@ -76,6 +76,8 @@ struct wait {
 	struct bulk_ref bulk; /* REPLY (size != 0), LANDED: cells; CONSUMED: piece */
 	uint64_t id;	      /* HOST_CALL */
 	struct join *join;
+	CUstream of;	    /* REPLY: the stream and its context, when the wait has ended */
+	CUcontext of_context;
 };
 
 /* ---- streams ---- */

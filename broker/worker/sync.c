@@ -10,6 +10,7 @@
 #include "broker/worker/note.h"
 #include "broker/worker/pinned.h"
 #include "broker/worker/post.h"
+#include "broker/worker/print.h"
 #include "broker/worker/stream.h"
 #include "gen/worker_bodies.h"
 
@@ -59,6 +60,8 @@ CUresult worker_do_gleamStreamSync(struct worker *w, struct cmd *cmd, const stru
 static void context_synced(struct worker *w, struct join *join)
 {
 	__atomic_fetch_sub(&w->replies_waiting, 1, __ATOMIC_RELAXED);
+	if (print_wanted() && join->result == CUDA_SUCCESS && w->contexts[join->a].open)
+		print_context(w, w->contexts[join->a].driver);
 	post_reply(w, &join->hdr, join->result, NULL, 0, NULL);
 	free(join);
 }
@@ -76,6 +79,7 @@ CUresult worker_do_gleamContextSync(struct worker *w, struct cmd *cmd, const str
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	join->done = context_synced;
 	join->hdr = *cmd->hdr;
+	join->a = m->index;
 	__atomic_fetch_add(&w->replies_waiting, 1, __ATOMIC_RELAXED);
 	streams_join(w, &w->contexts[m->index], join);
 	return CMD_LATER;

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Device printf. A driver prints when it is asked to synchronise, which the worker otherwise never does; so images are
+ * searched for vprintf, and only sessions that have it pay. stdout is a pipe to a thread of our own, since a driver that
+ * prints more than a pipe holds must not wait for the thread that it runs on.
+ */
+#include "broker/worker/print.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "broker/lib/fatbin.h"
+#include "broker/worker/note.h"
+#include "broker/worker/post.h"
+
+#define TEXT_MAX   (4u << 20)  /* kept until the next synchronise; what comes on top is dropped, and that is said */
+#define CHUNK	   (32u << 10) /* bytes of a notice */
+#define UNPACK_MAX (16u << 20) /* packed entries up to here are searched; a kernel that prints has a small image */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* guarded by lock */
+static char *text;
+static size_t text_size;
+static size_t dropped;
+static int pipe_fd = -1;
+static bool wanted; /* atomic */
+
+/* Everything that is in the pipe now. */
+static void pipe_empty_locked(void)
+{
+	char bytes[16384];
+	ssize_t size;
+
+	while ((size = read(pipe_fd, bytes, sizeof(bytes))) > 0) {
+		size_t room = TEXT_MAX - text_size;
+		size_t take = (size_t)size < room ? (size_t)size : room;
+
+		memcpy(text + text_size, bytes, take);
+		text_size += take;
+		dropped += (size_t)size - take;
+	}
+}
+
+static void *print_run(void *arg)
+{
+	struct pollfd ready = { .fd = pipe_fd, .events = POLLIN };
+
+	for (;;) {
+		if (poll(&ready, 1, -1) < 0 && errno != EINTR)
+			return NULL;
+		if (ready.revents & (POLLHUP | POLLERR))
+			return NULL;
+		pthread_mutex_lock(&lock);
+		pipe_empty_locked();
+		pthread_mutex_unlock(&lock);
+	}
+}
+
+int print_start(void)
+{
+	pthread_t thread;
+	sigset_t all, before;
+	int fds[2];
+	int err;
+
+	if (pipe2(fds, O_CLOEXEC) < 0)
+		return -errno;
+	text = malloc(TEXT_MAX);
+	if (!text || fcntl(fds[0], F_SETFL, O_NONBLOCK) < 0 || dup2(fds[1], STDOUT_FILENO) < 0) {
+		err = text ? -errno : -ENOMEM;
+		free(text);
+		close(fds[0]);
+		close(fds[1]);
+		return err;
+	}
+	close(fds[1]);
+	pipe_fd = fds[0];
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	err = pthread_create(&thread, NULL, print_run, NULL);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (!err)
+		pthread_detach(thread);
+	return -err;
+}
+
+/* ---- who prints ---- */
+
+static bool names_printf(const void *bytes, size_t size)
+{
+	return memmem(bytes, size, "vprintf", 7) != NULL;
+}
+
+void print_look(const void *image, uint64_t size)
+{
+	struct fatbin_iter iter;
+	struct fatbin_entry entry;
+
+	if (__atomic_load_n(&wanted, __ATOMIC_RELAXED))
+		return;
+	if (names_printf(image, size)) {
+		__atomic_store_n(&wanted, true, __ATOMIC_RELEASE);
+		return;
+	}
+	fatbin_iter_init(&iter, image, size);
+	while (fatbin_iter_next(&iter, &entry) > 0) {
+		size_t unpacked = 0;
+		uint8_t *bytes;
+
+		if (!entry.packed || entry.unpacked_size > UNPACK_MAX)
+			continue;
+		bytes = malloc(entry.unpacked_size);
+		if (!bytes)
+			return;
+		if (fatbin_entry_unpack(&entry, bytes, entry.unpacked_size, &unpacked) == 0 && names_printf(bytes, unpacked))
+			__atomic_store_n(&wanted, true, __ATOMIC_RELEASE);
+		free(bytes);
+	}
+}
+
+bool print_wanted(void)
+{
+	return pipe_fd >= 0 && __atomic_load_n(&wanted, __ATOMIC_ACQUIRE);
+}
+
+/* ---- sending ---- */
+
+static void text_send(struct worker *w)
+{
+	static uint8_t payload[CHUNK + 16] __attribute__((aligned(8))); /* guarded by lock */
+
+	/* What the driver printed through the C library. */
+	fflush(stdout);
+	pthread_mutex_lock(&lock);
+	pipe_empty_locked();
+	for (size_t at = 0; at < text_size; at += CHUNK) {
+		struct writer p = writer_on(payload, sizeof(payload));
+
+		put_bytes(&p, text + at, (uint32_t)(text_size - at < CHUNK ? text_size - at : CHUNK));
+		post_notice(w, NOTICE_PRINT, 0, 0, payload, (uint32_t)p.at);
+	}
+	if (dropped)
+		complain("%zu bytes of device printf were dropped: more than %u MiB between two synchronisations", dropped,
+			 TEXT_MAX >> 20);
+	text_size = dropped = 0;
+	pthread_mutex_unlock(&lock);
+}
+
+void print_stream(struct worker *w, CUcontext context, CUstream driver)
+{
+	if (w->drv.cuCtxSetCurrent(context) == CUDA_SUCCESS)
+		w->drv.cuStreamSynchronize(driver);
+	text_send(w);
+}
+
+void print_context(struct worker *w, CUcontext context)
+{
+	w->current_known = false;
+	if (w->drv.cuCtxSetCurrent(context) == CUDA_SUCCESS)
+		w->drv.cuCtxSynchronize();
+	text_send(w);
+}
