@@ -8,10 +8,8 @@
 #include "libgleamcuda/exposed.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "gen/msg.h"
 #include "libgleamcuda/call.h"
@@ -279,19 +277,4 @@ void exposed_apply(struct reader *r)
 		}
 	}
 	pthread_mutex_unlock(&lock);
-}
-
-void exposed_settle(struct session *s)
-{
-	/* The broker has put the bytes into the ring before the word or the reply that said that the work is done. */
-	uint64_t head = __atomic_load_n(&s->header->n2c.head, __ATOMIC_ACQUIRE);
-
-	for (int turn = 0; __atomic_load_n(&s->header->n2c.tail, __ATOMIC_ACQUIRE) < head; turn++) {
-		if (session_is_dead(s))
-			return;
-		if (turn < 100)
-			sched_yield();
-		else
-			nanosleep(&(struct timespec){ .tv_nsec = 20000 }, NULL);
-	}
 }

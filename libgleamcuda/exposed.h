@@ -60,8 +60,6 @@ static inline CUresult exposed_params(struct call *call, const void *params, uin
 
 /* Send what the host has changed. */
 void exposed_push(struct call *call);
-/* Work is known to be done: wait until what it wrote is here. Not on the service thread. */
-void exposed_settle(struct session *s);
 /* Service thread: NOTICE_HOST_BYTES. */
 void exposed_apply(struct reader *r);
 

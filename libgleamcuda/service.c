@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <time.h>
@@ -109,6 +110,21 @@ static void *service_run(void *arg)
 	late_fail_all();
 	hostfunc_fail_all();
 	return NULL;
+}
+
+void service_settle(struct session *s)
+{
+	/* The broker has put the notices into the ring before the word or the reply that said that the work is done. */
+	uint64_t head = __atomic_load_n(&s->header->n2c.head, __ATOMIC_ACQUIRE);
+
+	for (int turn = 0; __atomic_load_n(&s->header->n2c.tail, __ATOMIC_ACQUIRE) < head; turn++) {
+		if (session_is_dead(s))
+			return;
+		if (turn < 100)
+			sched_yield();
+		else
+			nanosleep(&(struct timespec){ .tv_nsec = 20000 }, NULL);
+	}
 }
 
 int service_start(struct session *s)

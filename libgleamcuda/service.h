@@ -11,6 +11,12 @@
 
 struct session;
 
+/*
+ * A wait is about to return: everything that the worker sent before the answer (bytes of host memory, printf text) has
+ * been dealt with. Two loads when there is nothing. Not on the service thread.
+ */
+void service_settle(struct session *s);
+
 /* Start it for @s: 0 or -errno. */
 int service_start(struct session *s);
 /* Ask for the device snapshot, right after the session is open and before anybody else uses it: 0 or -errno. */

@@ -16,6 +16,7 @@
 #include "libgleamcuda/event.h"
 #include "libgleamcuda/handle.h"
 #include "libgleamcuda/pool.h"
+#include "libgleamcuda/service.h"
 #include "libgleamcuda/session.h"
 #include "libgleamcuda/stable.h"
 
@@ -127,8 +128,7 @@ static void landed(struct stream *stream, uint64_t seq, struct landing *state)
 {
 	struct stream *legacy = stream_legacy(stream->context);
 
-	if (exposed_any())
-		exposed_settle(stream->context->session);
+	service_settle(stream->context->session);
 	/* Nothing is on its way anywhere: what nearly every wait finds. */
 	if (!late_any())
 		return;
@@ -255,8 +255,7 @@ CUresult context_wait(struct call *call)
 		if (!result)
 			seq_raise(&context->done_seq, seq);
 	}
-	if (exposed_any())
-		exposed_settle(call->session);
+	service_settle(call->session);
 	late_wait(call->session, &stream_legacy(context)->late, UINT64_MAX - 1);
 	handle_each(OBJECT_STREAM, context, wait_late);
 	if (!result)
