@@ -124,7 +124,7 @@ static int broker_open(struct inode *inode, struct file *file)
 
 	cancel_delayed_work(&grace_work);	/* one that runs already sees that a broker is there */
 	file->private_data = NULL;
-	nonseekable_open(inode, file);
+	stream_open(inode, file);
 	gleam_notify_broker();
 	return 0;
 }

@@ -280,7 +280,7 @@ int gleam_session_open(struct file *file, u64 devices, const bool *gone)
 
 	atomic64_inc(&gleam_opened);
 	file->private_data = session;
-	nonseekable_open(file_inode(file), file);
+	stream_open(file_inode(file), file);
 	gleam_notify_session(GLEAM_CMD_SESSION_ATTACH_NTF, session);
 	return 0;
 
