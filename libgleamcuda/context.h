@@ -47,6 +47,7 @@ struct context {
 	uint32_t epoch;	    /* counts activations: handles of an older epoch are dead */
 	uint32_t error;	    /* sticky CUresult of this epoch */
 	uint64_t last_seq;   /* sequence number of the newest command that a wait for the context waits for */
+	uint32_t has_free_streams; /* a stream was ever made that does not wait for the legacy one */
 	uint64_t done_seq;   /* up to which such a wait has succeeded */
 	uint32_t stacked;   /* entries of all threads' stacks that are this one: its place isn't used again before they go */
 };

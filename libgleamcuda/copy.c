@@ -14,6 +14,7 @@
 #include "libgleamcuda/call.h"
 #include "libgleamcuda/context.h"
 #include "libgleamcuda/exposed.h"
+#include "libgleamcuda/fence.h"
 #include "libgleamcuda/hostfunc.h"
 #include "libgleamcuda/late.h"
 #include "libgleamcuda/range.h"
@@ -256,6 +257,12 @@ static CUresult copy_down(struct call *call, const struct copy *c)
 
 	if (c->async && c->dst_place == PLACE_PINNED)
 		return down_pieces(call, c, &stream->late);
+	/* An earlier copy to the same bytes must not land on ours. */
+	if (c->dst_place == PLACE_PINNED) {
+		result = late_wait_range(call->session, (void *)(uintptr_t)c->dst, (c->rows - 1) * c->dst_pitch + c->width);
+		if (result)
+			return result;
+	}
 	if (c->rows == 1 && c->width <= REPLY_MAX) {
 		result = down_reply(call, c);
 	} else if (c->rows == 1 && c->width <= SESSION_CELL_SIZE) {
@@ -322,9 +329,11 @@ CUresult copy_run(struct call *call, const struct copy *copy)
 		c.rows = 1;
 	}
 	/* What may still write the source has to be done before we read it. */
-	if (host_src && c.src_place == PLACE_PINNED && (late_any() || hostfunc_outstanding() ||
-						  (exposed_any() && exposed_holds(c.src)))) {
-		result = context_wait(call);
+	if (host_src && c.src_place == PLACE_PINNED) {
+		if (hostfunc_outstanding() || (exposed_any() && exposed_holds(c.src)))
+			result = context_wait(call);
+		else
+			result = late_wait_range(call->session, (void *)(uintptr_t)c.src, (c.rows - 1) * c.src_pitch + c.width);
 		if (result)
 			return result;
 	}
@@ -334,10 +343,12 @@ CUresult copy_run(struct call *call, const struct copy *copy)
 		return copy_down(call, &c);
 	result = host_src ? copy_up(call, &c) : copy_device(call, &c);
 	/*
-	 * A synchronous copy has waited for its stream natively. Nobody can tell, unless something of the host's own
-	 * is outstanding there: bytes that are to arrive, or functions that are to run.
+	 * A synchronous copy has waited for its stream natively. The host can't tell, unless something of its own is
+	 * outstanding there: bytes that are to arrive, or functions that are to run. Other streams come after a fence.
 	 */
-	if (!result && !c.async && host_src && (late_any() || hostfunc_outstanding()))
-		result = stream_wait(call, stream_find(call, c.stream));
-	return result;
+	if (result || c.async || !host_src)
+		return result;
+	if (late_any() || hostfunc_outstanding())
+		return stream_wait(call, stream_find(call, c.stream));
+	return fence_raise(call, c.stream);
 }

@@ -19,6 +19,8 @@ struct late {
 	struct late_target target;
 	struct bulk_ref ref;
 	uint64_t seq; /* UINT64_MAX until posted: not yet countable, but in order */
+	bool arrived; /* its bytes are in the cells and not yet stored */
+	uint32_t size; /* of what arrived */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -94,18 +96,6 @@ static void late_remove_locked(struct late *late)
 	pthread_cond_broadcast(&landed);
 }
 
-void late_cancel(struct session *s, const struct bulk_ref *ref)
-{
-	pthread_mutex_lock(&lock);
-
-	struct late *late = late_of(ref);
-
-	if (late)
-		late_remove_locked(late);
-	pthread_mutex_unlock(&lock);
-	session_cells_give(s, ref);
-}
-
 /* Copies of a stream may land out of order (bulk lanes), so the whole list counts. An unposted one is of a later command. */
 static bool late_done_locked(const struct late_list *list, uint64_t seq)
 {
@@ -146,6 +136,40 @@ CUresult late_wait(struct session *s, const struct late_list *list, uint64_t seq
 	return result;
 }
 
+static uintptr_t target_end(const struct late_target *t)
+{
+	return (uintptr_t)t->bytes + (t->rows - 1) * t->pitch + t->width;
+}
+
+static bool target_meets(const struct late_target *t, uintptr_t from, uintptr_t end)
+{
+	return (uintptr_t)t->bytes < end && from < target_end(t);
+}
+
+CUresult late_wait_range(struct session *s, const void *bytes, size_t size)
+{
+	uintptr_t from = (uintptr_t)bytes;
+	CUresult result = CUDA_SUCCESS;
+
+	if (!late_any())
+		return CUDA_SUCCESS;
+	pthread_mutex_lock(&lock);
+	for (uint32_t i = 0; i < SESSION_CELLS && !result;) {
+		if (!lates[i].list || !target_meets(&lates[i].target, from, from + size)) {
+			i++;
+			continue;
+		}
+		if (failed) {
+			result = CUDA_ERROR_DEVICE_UNAVAILABLE;
+			break;
+		}
+		pthread_cond_wait(&landed, &lock);
+		i = 0;
+	}
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
 static void late_store(const struct late *late, const uint8_t *bytes)
 {
 	const struct late_target *t = &late->target;
@@ -158,32 +182,74 @@ static void late_store(const struct late *late, const uint8_t *bytes)
 		memcpy((uint8_t *)t->bytes + row * t->pitch, bytes + row * t->width, t->width);
 }
 
-void late_landed(struct session *s, const struct bulk_ref *ref)
+/* An older copy to the same bytes is still on its way: lanes overtake each other, but the younger copy's bytes stay. */
+static bool older_meets_locked(const struct late *late)
 {
-	struct bulk_ref given;
+	for (uint32_t i = 0; i < SESSION_CELLS; i++)
+		if (lates[i].list && lates[i].ref.cookie < late->ref.cookie &&
+		    target_meets(&lates[i].target, (uintptr_t)late->target.bytes, target_end(&late->target)))
+			return true;
+	return false;
+}
 
+static struct late *arrived_locked(void)
+{
+	for (uint32_t i = 0; i < SESSION_CELLS; i++)
+		if (lates[i].list && lates[i].arrived && !older_meets_locked(&lates[i]))
+			return &lates[i];
+	return NULL;
+}
+
+/* Stores what has arrived and need not wait for older bytes. Lock held, and let go of meanwhile. */
+static void arrived_store_locked(struct session *s)
+{
+	struct late *late;
+
+	while ((late = arrived_locked()) != NULL) {
+		struct late copy = *late;
+
+		late->arrived = false; /* ours; it stays in its list until the bytes are in place */
+		pthread_mutex_unlock(&lock);
+		/* Fewer bytes than asked for: the command was skipped after a failure, which the context's error word tells. */
+		if (copy.size == copy.ref.size)
+			late_store(&copy, shm_down(&s->shm) + copy.ref.offset);
+		pthread_mutex_lock(&lock);
+		late_remove_locked(late);
+		pthread_mutex_unlock(&lock);
+		session_cells_give(s, &copy.ref);
+		pthread_mutex_lock(&lock);
+	}
+}
+
+void late_cancel(struct session *s, const struct bulk_ref *ref)
+{
 	pthread_mutex_lock(&lock);
 
 	struct late *late = late_of(ref);
 
-	if (!late) {
+	if (late) {
+		late_remove_locked(late);
+		arrived_store_locked(s);
+	}
+	pthread_mutex_unlock(&lock);
+	session_cells_give(s, ref);
+}
+
+void late_landed(struct session *s, const struct bulk_ref *ref)
+{
+	pthread_mutex_lock(&lock);
+
+	struct late *late = late_of(ref);
+
+	if (!late || late->arrived) {
 		pthread_mutex_unlock(&lock);
 		gleam_log("a landing at offset %u that nobody waits for", ref->offset);
 		return;
 	}
-
-	struct late copy = *late;
-
-	given = late->ref;
+	late->arrived = true;
+	late->size = ref->size;
+	arrived_store_locked(s);
 	pthread_mutex_unlock(&lock);
-
-	/* Fewer bytes than asked for: the command was skipped after a failure, which the context's error word tells. */
-	if (ref->size == given.size)
-		late_store(&copy, shm_down(&s->shm) + given.offset);
-	pthread_mutex_lock(&lock);
-	late_remove_locked(late);
-	pthread_mutex_unlock(&lock);
-	session_cells_give(s, &given);
 }
 
 void late_fail_all(void)

@@ -45,6 +45,9 @@ bool late_done(const struct late_list *list, uint64_t seq);
 /* Wait for that. DEVICE_UNAVAILABLE when the session ends; CUDA_SUCCESS otherwise: failures are latched in the context. */
 CUresult late_wait(struct session *s, const struct late_list *list, uint64_t seq);
 
+/* Wait until no copy to these bytes is on its way. */
+CUresult late_wait_range(struct session *s, const void *bytes, size_t size);
+
 /* Service thread: a NOTICE_LANDED. @ref comes from the worker and is not trusted. */
 void late_landed(struct session *s, const struct bulk_ref *ref);
 /* Service thread: the session ended; everybody who waits goes on. */

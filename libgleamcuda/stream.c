@@ -14,6 +14,7 @@
 #include "libgleamcuda/context.h"
 #include "libgleamcuda/exposed.h"
 #include "libgleamcuda/event.h"
+#include "libgleamcuda/fence.h"
 #include "libgleamcuda/handle.h"
 #include "libgleamcuda/pool.h"
 #include "libgleamcuda/service.h"
@@ -52,11 +53,14 @@ CUresult call_stream_named(struct call *call, CUstream stream, uint64_t *handle_
 {
 	uint64_t value = (uint64_t)(uintptr_t)stream;
 
-	if (value == (uint64_t)(uintptr_t)CU_STREAM_PER_THREAD || (!value && call->ptds))
-		return stream_own(call, handle_out);
+	if (value == (uint64_t)(uintptr_t)CU_STREAM_PER_THREAD || (!value && call->ptds)) {
+		CUresult result = stream_own(call, handle_out);
+
+		return result ? result : fence_pass(call, *handle_out);
+	}
 	if (!value || value == (uint64_t)(uintptr_t)CU_STREAM_LEGACY) {
 		*handle_out = WIRE_STREAM_LEGACY;
-		return CUDA_SUCCESS;
+		return fence_pass(call, WIRE_STREAM_LEGACY);
 	}
 
 	struct stream *s = handle_data(OBJECT_STREAM, value);
@@ -68,7 +72,7 @@ CUresult call_stream_named(struct call *call, CUstream stream, uint64_t *handle_
 	/* A stream of another context: the call runs in the stream's own. */
 	call->context = s->context;
 	*handle_out = value;
-	return CUDA_SUCCESS;
+	return fence_pass(call, value);
 }
 
 CUresult call_stream(struct call *call, CUstream stream, uint64_t *handle_out)
@@ -277,6 +281,8 @@ static CUresult stream_make(struct call *call, unsigned int flags, int priority,
 	stream->context = call->context;
 	stream->flags = flags;
 	stream->priority = priority;
+	if (flags & CU_STREAM_NON_BLOCKING)
+		__atomic_store_n(&call->context->has_free_streams, 1, __ATOMIC_RELEASE);
 	stream->id = __atomic_fetch_add(&stream_ids, 1, __ATOMIC_RELAXED);
 	handle = handle_new(OBJECT_STREAM, call->context, stream);
 	if (!handle || !progress_word(handle, call->context->index, &stream->word)) {

@@ -25,6 +25,7 @@ struct stream {
 	uint64_t last_seq;  /* of the newest command; of a legacy stream: of all blocking streams of its context too */
 	uint64_t own_seq;   /* of the newest command of this very stream */
 	uint64_t flush_seq; /* of the newest gleamFlush */
+	uint64_t fence_seen; /* fence.c: the newest fence that it has passed */
 
 	struct late_list late; /* copies to page-locked memory whose bytes have not arrived */
 

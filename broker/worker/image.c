@@ -18,6 +18,7 @@
 #include "broker/worker/post.h"
 #include "broker/worker/print.h"
 #include "broker/worker/stream.h"
+#include "broker/worker/sync.h"
 #include "broker/worker/verdict_make.h"
 #include "gen/worker_bodies.h"
 
@@ -544,7 +545,13 @@ static void unload_now(struct worker *w, struct join *join)
 	uint64_t handle = join->a;
 	enum object_type type = handle_type(handle);
 	struct object *o = object_find(w->tables, type, handle);
+	struct context *c = o && type == OBJECT_MODULE && o->ctx < SESSION_CONTEXTS ? &w->contexts[o->ctx] : NULL;
 
+	/* The driver would wait for what was sent since, too. */
+	if (o && host_calls_pending(w, c)) {
+		streams_join(w, c, join);
+		return;
+	}
 	if (o) {
 		CUresult r = CUDA_SUCCESS;
 

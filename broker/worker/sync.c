@@ -196,3 +196,11 @@ void host_calls_release(struct worker *w, struct context *c)
 		if ((!c || call->context == c) && !call->done)
 			host_call_done(call);
 }
+
+bool host_calls_pending(const struct worker *w, const struct context *c)
+{
+	for (const struct host_call *call = w->host_calls ? w->host_calls->first : NULL; call; call = call->next)
+		if ((!c || call->context == c) && !call->done)
+			return true;
+	return false;
+}

@@ -9,5 +9,7 @@
 
 /* Host functions of a context that is closed (NULL: of all) will not be called any more: their streams go on. */
 void host_calls_release(struct worker *w, struct context *c);
+/* Does a stream of @c (NULL: of any) stand still until a host function has returned? */
+bool host_calls_pending(const struct worker *w, const struct context *c);
 
 #endif
