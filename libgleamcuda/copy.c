@@ -20,6 +20,7 @@
 #include "libgleamcuda/range.h"
 #include "libgleamcuda/session.h"
 #include "libgleamcuda/stream.h"
+#include "libgleamcuda/streamword.h"
 
 #define REPLY_MAX 4000u /* bytes of gleamCopyDown's answer: what a reply slot holds */
 
@@ -327,6 +328,15 @@ CUresult copy_run(struct call *call, const struct copy *copy)
 	if (c.rows > 1 && c.dst_pitch == c.width && c.src_pitch == c.width) {
 		c.width *= c.rows;
 		c.rows = 1;
+	}
+	/* A stream that waits for the host: the source may be filled after this call, and to wait here could be for ever. */
+	if (host_src && c.src_place == PLACE_PINNED && streamword_waiting(call)) {
+		if (c.async && c.dst_place == PLACE_DEVICE)
+			return streamword_copy_later(call, &c);
+		c.src_place = PLACE_PAGEABLE;
+		result = stream_wait(call, stream_find(call, c.stream));
+		if (result)
+			return result;
 	}
 	/* What may still write the source has to be done before we read it. */
 	if (host_src && c.src_place == PLACE_PINNED) {

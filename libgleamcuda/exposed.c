@@ -32,9 +32,22 @@ struct exposed {
 	bool whole;   /* the next exchange compares everything */
 };
 
+/* More words than that are waited for by few programs; the oldest is then an ordinary one again. */
+#define WORDS 64
+
+struct word {
+	uint64_t address;
+	uint32_t size;
+	uint64_t value; /* as it was when the exchange began */
+};
+
 uint32_t exposed_count;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct exposed *all; /* guarded by lock */
+/* guarded by lock */
+static struct exposed *all;
+static struct word words[WORDS];
+static uint32_t word_count;
+static uint32_t word_next;
 
 static struct exposed **find_locked(uint64_t start)
 {
@@ -189,21 +202,121 @@ static bool write_post(struct call *call, uint64_t address, const uint8_t *bytes
 	return true;
 }
 
+/* ---- words that streams wait for ---- */
+
+void exposed_watch(uint64_t address, uint32_t size)
+{
+	pthread_mutex_lock(&lock);
+	for (uint32_t i = 0; i < word_count; i++)
+		if (words[i].address == address && words[i].size == size)
+			goto unlock;
+	/* What the ordinary exchange has left out of the oldest one is looked at again. */
+	for (struct exposed *e = all; e && word_count == WORDS; e = e->next)
+		e->whole = true;
+	words[word_next] = (struct word){ .address = address, .size = size };
+	word_next = (word_next + 1) % WORDS;
+	if (word_count < WORDS)
+		word_count++;
+unlock:
+	pthread_mutex_unlock(&lock);
+}
+
+static uint64_t word_now(uint64_t address, uint32_t size)
+{
+	/* Pairs with whatever release the program stores the word with: what it wrote before is seen after. */
+	if (size == 4)
+		return __atomic_load_n((const uint32_t *)(uintptr_t)address, __ATOMIC_ACQUIRE);
+	return __atomic_load_n((const uint64_t *)(uintptr_t)address, __ATOMIC_ACQUIRE);
+}
+
+static struct exposed *holder_locked(uint64_t address, uint32_t size)
+{
+	struct exposed *e = all;
+
+	while (e && (address < e->start || address - e->start > e->size || e->size - (address - e->start) < size))
+		e = e->next;
+	return e;
+}
+
+/* Words of ranges that are gone: forgotten. */
+static void words_begin_locked(void)
+{
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < word_count; i++) {
+		if (!holder_locked(words[i].address, words[i].size))
+			continue;
+		words[kept] = words[i];
+		words[kept].value = word_now(words[kept].address, words[kept].size);
+		kept++;
+	}
+	if (kept != word_count)
+		word_next = kept;
+	word_count = kept;
+}
+
+static bool words_end_locked(struct call *call)
+{
+	for (uint32_t i = 0; i < word_count; i++) {
+		const struct word *word = &words[i];
+		struct exposed *e = holder_locked(word->address, word->size);
+		uint8_t *shadow = e->shadow + (word->address - e->start);
+
+		if (!memcmp(shadow, &word->value, word->size))
+			continue;
+		memcpy(shadow, &word->value, word->size);
+		if (!write_post(call, word->address, shadow, word->size))
+			return false;
+	}
+	return true;
+}
+
+static bool word_overlaps(uint64_t address, uint64_t size)
+{
+	for (uint32_t i = 0; i < word_count; i++)
+		if (words[i].address < address + size && address < words[i].address + words[i].size)
+			return true;
+	return false;
+}
+
+/* ---- the rest ---- */
+
+/* A byte of the range now; bytes of one word are of one moment, for whoever counts in words on the other side. */
+struct moment {
+	uint64_t value;
+	uint64_t address; /* of its first byte; 0: none yet */
+};
+
+static uint8_t moment_byte(struct moment *moment, uint64_t address, uint64_t end)
+{
+	uint64_t first = address & ~7ull;
+
+	if (address == first && end - address >= 8) {
+		moment->value = __atomic_load_n((const uint64_t *)(uintptr_t)first, __ATOMIC_RELAXED);
+		moment->address = first;
+	}
+	if (moment->address == first)
+		return (uint8_t)(moment->value >> 8 * (address - first));
+	return *(const volatile uint8_t *)(uintptr_t)address;
+}
+
 /* Runs of changed bytes go out from the shadow, which has them by then: the host may go on writing. */
 static bool push_part(struct call *call, struct exposed *e, uint64_t from, uint64_t end)
 {
-	const volatile uint8_t *memory = (const volatile uint8_t *)(uintptr_t)e->start;
+	struct moment moment = { 0 };
 	uint64_t run = 0, run_size = 0;
 
 	for (uint64_t block = from; block < end; block += BLOCK) {
 		uint64_t size = end - block < BLOCK ? end - block : BLOCK;
+		bool watched;
 
 		if (!run_size && !memcmp((const void *)(uintptr_t)(e->start + block), e->shadow + block, size))
 			continue;
+		watched = word_count && word_overlaps(e->start + block, size);
 		for (uint64_t at = block; at < block + size; at++) {
-			uint8_t now = memory[at];
+			uint8_t now = moment_byte(&moment, e->start + at, e->start + end);
 
-			if (now != e->shadow[at]) {
+			if (now != e->shadow[at] && !(watched && word_overlaps(e->start + at, 1))) {
 				e->shadow[at] = now;
 				if (!run_size)
 					run = at;
@@ -249,11 +362,52 @@ static bool push_one(struct call *call, struct exposed *e)
 
 void exposed_push(struct call *call)
 {
+	struct exposed *e;
+
 	pthread_mutex_lock(&lock);
-	for (struct exposed *e = all; e; e = e->next)
+	words_begin_locked();
+	for (e = all; e; e = e->next)
 		if (!push_one(call, e))
 			break; /* the session has ended */
+	if (!e)
+		words_end_locked(call);
 	pthread_mutex_unlock(&lock);
+}
+
+/* Changed bytes [at, at + count) of one word: neighbours that the host writes meanwhile stay as they are, and nobody sees
+ * half of what belongs together. */
+static void word_merge(uint64_t first, uint32_t at, const uint8_t *bytes, uint32_t count)
+{
+	uint64_t *word = (uint64_t *)(uintptr_t)first;
+	uint64_t before = __atomic_load_n(word, __ATOMIC_RELAXED), after;
+
+	do {
+		after = before;
+		memcpy((uint8_t *)&after + at, bytes, count);
+	} while (!__atomic_compare_exchange_n(word, &before, after, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
+}
+
+/* What of a notice lies in the range. Lock held. */
+static void apply_one(struct exposed *e, uint64_t address, const uint8_t *bytes, uint64_t size)
+{
+	uint64_t end = address + size < e->start + e->size ? address + size : e->start + e->size;
+	uint64_t at = address > e->start ? address : e->start;
+
+	while (at < end) {
+		uint64_t first = at & ~7ull;
+		uint64_t count = end - at < 8 - (at - first) ? end - at : 8 - (at - first);
+		const uint8_t *from = bytes + (at - address);
+
+		if (first >= e->start && first + 8 <= e->start + e->size) {
+			word_merge(first, (uint32_t)(at - first), from, (uint32_t)count);
+		} else {
+			/* The rest of the word is not ours to write, not even with what is there. */
+			for (uint64_t i = 0; i < count; i++)
+				*(volatile uint8_t *)(uintptr_t)(at + i) = from[i];
+		}
+		memcpy(e->shadow + (at - e->start), from, count);
+		at += count;
+	}
 }
 
 void exposed_apply(struct reader *r)
@@ -262,19 +416,10 @@ void exposed_apply(struct reader *r)
 	uint32_t size = 0;
 	const uint8_t *bytes = get_bytes(r, FRAME_SIZE_MAX, &size);
 
-	if (r->fault)
+	if (r->fault || address > UINT64_MAX - size)
 		return;
 	pthread_mutex_lock(&lock);
-	for (struct exposed *e = all; e; e = e->next) {
-		for (uint32_t i = 0; i < size; i++) {
-			uint64_t at = address + i - e->start;
-
-			if (at >= e->size)
-				continue;
-			/* Byte by byte: neighbours that the host writes meanwhile stay as they are. */
-			*(volatile uint8_t *)(uintptr_t)(e->start + at) = bytes[i];
-			e->shadow[at] = bytes[i];
-		}
-	}
+	for (struct exposed *e = all; e; e = e->next)
+		apply_one(e, address, bytes, size);
 	pthread_mutex_unlock(&lock);
 }

@@ -58,6 +58,12 @@ static inline CUresult exposed_params(struct call *call, const void *params, uin
 	return __builtin_expect(found != 0, 0) ? exposed_params_slow(call, params, size) : CUDA_SUCCESS;
 }
 
+/*
+ * A stream waits for the word at @address, of 4 or 8 bytes at a multiple of that. Words that are waited for travel whole, and
+ * after all that the host had written before them: what a stream finds behind the wait is what the host put there first.
+ */
+void exposed_watch(uint64_t address, uint32_t size);
+
 /* Send what the host has changed. */
 void exposed_push(struct call *call);
 /* Service thread: NOTICE_HOST_BYTES. */

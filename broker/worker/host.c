@@ -146,6 +146,23 @@ static void range_left(struct worker *w, struct join *join)
 
 /* ---- contents ---- */
 
+/* A whole word is stored at once: a stream may be waiting for it. */
+static void word_store(void *to, const void *bytes, uint32_t size)
+{
+	uint64_t value64;
+	uint32_t value32;
+
+	if (size == 8 && (uintptr_t)to % 8 == 0) {
+		memcpy(&value64, bytes, 8);
+		__atomic_store_n((uint64_t *)to, value64, __ATOMIC_RELEASE);
+	} else if (size == 4 && (uintptr_t)to % 4 == 0) {
+		memcpy(&value32, bytes, 4);
+		__atomic_store_n((uint32_t *)to, value32, __ATOMIC_RELEASE);
+	} else {
+		memcpy(to, bytes, size);
+	}
+}
+
 CUresult worker_do_gleamHostWrite(struct worker *w, struct cmd *cmd, const struct msg_gleamHostWrite *m)
 {
 	CUresult r = CUDA_ERROR_INVALID_VALUE;
@@ -156,7 +173,7 @@ CUresult worker_do_gleamHostWrite(struct worker *w, struct cmd *cmd, const struc
 
 		if (m->address < range->address || at > range->bytes || m->data_size > range->bytes - at)
 			continue;
-		memcpy((void *)(uintptr_t)m->address, m->data, m->data_size);
+		word_store((void *)(uintptr_t)m->address, m->data, m->data_size);
 		memcpy(range->shadow + at, m->data, m->data_size);
 		r = CUDA_SUCCESS;
 		break;
@@ -177,7 +194,7 @@ static void bytes_post(struct worker *w, uint64_t address, const uint8_t *bytes,
 
 static void range_compare(struct worker *w, struct host_range *range)
 {
-	const volatile uint8_t *mirror = (const volatile uint8_t *)(uintptr_t)range->address;
+	uint64_t word = 0; /* of the mirror: its bytes are of one moment */
 	uint64_t run = 0;
 	uint32_t run_size = 0;
 
@@ -185,7 +202,11 @@ static void range_compare(struct worker *w, struct host_range *range)
 		if (!run_size && !memcmp((const void *)(uintptr_t)(range->address + block), range->shadow + block, BLOCK))
 			continue;
 		for (uint64_t at = block; at < block + BLOCK; at++) {
-			uint8_t now = mirror[at];
+			uint8_t now;
+
+			if (at % 8 == 0)
+				word = __atomic_load_n((const uint64_t *)(uintptr_t)(range->address + at), __ATOMIC_ACQUIRE);
+			now = (uint8_t)(word >> 8 * (at % 8));
 
 			if (now != range->shadow[at]) {
 				range->shadow[at] = now;
