@@ -181,7 +181,8 @@ CUresult do_cuMemHostGetFlags(struct call *call, unsigned int *pFlags, void *p)
 
 	if (!pFlags || !p || !range_find((uint64_t)(uintptr_t)p, &range))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (range.kind != RANGE_HOST_MADE && range.kind != RANGE_HOST_REGISTERED)
+	/* Of registered memory the manual promises nothing. */
+	if (range.kind != RANGE_HOST_MADE)
 		return CUDA_ERROR_INVALID_VALUE;
 	*pFlags = (unsigned int)(uintptr_t)range.owner;
 	return CUDA_SUCCESS;

@@ -29,10 +29,27 @@ struct host_calls {
 
 /* ---- flush and synchronise ---- */
 
+/* Nothing is outstanding that a command put on @s now would come after: the legacy stream's rule counts, too. */
+static bool stream_is_quiet(struct worker *w, const struct stream *s)
+{
+	const struct context *c = s->context;
+
+	if (!stream_is_idle(s))
+		return false;
+	if (!c || !s->blocking || s->own)
+		return true;
+	if (s != c->legacy)
+		return !c->legacy || stream_is_idle(c->legacy);
+	for (const struct stream *o = w->streams; o; o = o->next)
+		if (o != s && o->context == c && o->blocking && !o->own && !o->dead && !stream_is_idle(o))
+			return false;
+	return true;
+}
+
 CUresult worker_do_gleamFlush(struct worker *w, struct cmd *cmd, const struct msg_gleamFlush *m)
 {
 	cmd->commands = 0;
-	if (stream_is_idle(cmd->own))
+	if (stream_is_quiet(w, cmd->own))
 		stream_settle(w, cmd->own, cmd->hdr->seq);
 	else
 		cmd->write_now = true;
@@ -45,7 +62,7 @@ CUresult worker_do_gleamStreamSync(struct worker *w, struct cmd *cmd, const stru
 	struct wait *wait;
 
 	cmd->commands = 0;
-	if (stream_is_idle(s)) {
+	if (stream_is_quiet(w, s)) {
 		stream_settle(w, s, cmd->hdr->seq);
 		return CUDA_SUCCESS;
 	}
@@ -135,7 +152,7 @@ CUresult worker_do_gleamHostFunc(struct worker *w, struct cmd *cmd, const struct
 	/* All before the function, but not the function itself: whoever asks for its end must not see it yet. */
 	wait->seq = cmd->hdr->seq - 1;
 	wait->id = m->id;
-	if (stream_is_idle(s))
+	if (stream_is_quiet(w, s))
 		stream_settle(w, s, wait->seq);
 	else
 		stream_write(w, s, wait->seq);
