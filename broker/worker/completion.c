@@ -278,22 +278,21 @@ bool completion_look(struct worker *w)
 
 void completion_check_contexts(struct worker *w)
 {
-	uint64_t asked = 0; /* bit per context */
+	bool asked[SESSION_CONTEXTS + DEVICES_MAX] = { false }; /* the worker's own contexts come behind the client's */
 	struct {
 		uint32_t index;
 		CUresult code;
 		uint64_t seq;
-	} lost[SESSION_CONTEXTS];
+	} lost[SESSION_CONTEXTS + DEVICES_MAX];
 	uint32_t lost_count = 0;
-	static_assert(SESSION_CONTEXTS <= 64, "asked has a bit for each");
 
 	pthread_mutex_lock(&w->lock);
 	for (struct stream *s = w->watched; s; s = s->next_watched) {
 		struct context *c = s->context;
 
-		if (!c || s->dead || s->failed || (asked & 1ull << c->index))
+		if (!c || s->dead || s->failed || asked[c->index])
 			continue;
-		asked |= 1ull << c->index;
+		asked[c->index] = true;
 
 		CUresult r = w->drv.cuCtxSetCurrent(c->driver);
 

@@ -503,8 +503,12 @@ static bool arrive(struct worker *w, const struct frame_hdr *hdr, const uint8_t 
 
 	s->arrived = hdr->seq;
 	if (!park) {
-		enum taken taken = run(w, hdr, frame, s, false);
+		enum taken taken;
 
+		/* Its destruction must not take it away under our feet. */
+		stream_get(s);
+		taken = run(w, hdr, frame, s, false);
+		stream_put(w, s);
 		if (taken == TAKEN_BROKEN)
 			broken(hdr, "a well-formed message", 0, hdr->size);
 		if (taken != TAKEN_PARK)
