@@ -36,6 +36,9 @@ cuda() {
 	LD_LIBRARY_PATH=$OUT/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$program" "$@"
 }
 
+# Was the library built with a sanitizer? Then only programs built like it can load it.
+sanitized() { ldd "$OUT/lib/libcuda.so.1" | grep -qE 'lib(a|t|ub)san'; }
+
 path_down() {
 	stop_bg broker || fail "the client's daemon ended with status $?: $(tail -5 "$TMP/broker.log")"
 	stop_bg node || fail "the node ended with status $?: $(tail -5 "$TMP/node.log")"
