@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,7 @@
 #include "broker/local/broker.h"
 #include "broker/local/control.h"
 #include "broker/local/route.h"
+#include "gen/api.h"
 
 #define CLIENT_OPEN_NS	2700000000ull /* then it is told why there is no session, within three seconds */
 #define CLIENT_GREET_NS 10000000000ull /* a connection that says nothing is closed */
@@ -103,10 +105,32 @@ void client_end(struct client *client, enum session_end end, const char *why)
 	session_end_post(&client->mirror.shm, end);
 }
 
+/* Which functions the program called, for whoever reads the log: nobody can ask any more. */
+static void client_log_calls(const struct client *client)
+{
+	char line[768];
+	size_t at = 0;
+
+	if (!log_on(LOG_LEVEL_DEBUG) || !client->mirror.shm.base)
+		return;
+	for (uint32_t i = 0; i < API_COUNT && i < SESSION_API_MAX; i++) {
+		uint64_t calls = shm_count(&client->mirror.shm, i)->calls;
+
+		if (calls)
+			at += (size_t)snprintf(line + at, sizeof(line) - at, " %s=%" PRIu64, api_names[i], calls);
+		/* A name and a number never fill the last 128 bytes. */
+		if (at && (at > sizeof(line) - 128 || i == API_COUNT - 1)) {
+			log_debug("pid %d: calls%s", client->pid, line);
+			at = 0;
+		}
+	}
+}
+
 static void client_gone(struct client *client)
 {
 	if (client->state == CLIENT_GONE)
 		return;
+	client_log_calls(client);
 	if (client->state == CLIENT_LIVE)
 		log_debug("pid %d (%s): gone", client->pid, client->program);
 	client_leave(client, true);
