@@ -13,6 +13,7 @@
 
 #include "gen/bodies.h"
 #include "libgleamcuda/call.h"
+#include "libgleamcuda/capture.h"
 #include "libgleamcuda/cls.h"
 #include "libgleamcuda/context.h"
 #include "libgleamcuda/device.h"
@@ -312,7 +313,7 @@ static CUresult tools_stream_object(CUcontext ctx, CUstream stream, void **objec
 		result = CUDA_ERROR_INVALID_VALUE;
 	if (!result) {
 		call.ptds = per_thread != 0;
-		result = call_stream(&call, stream, &handle);
+		result = call_stream_named(&call, stream, &handle);
 	}
 	if (!result)
 		*object = (void *)(uintptr_t)handle;

@@ -15,7 +15,6 @@
 #include "libgleamcuda/exposed.h"
 #include "libgleamcuda/handle.h"
 #include "libgleamcuda/hostfunc.h"
-#include "libgleamcuda/late.h"
 #include "libgleamcuda/stable.h"
 #include "libgleamcuda/stream.h"
 
@@ -296,7 +295,8 @@ static CUresult box_move(struct call *call, const struct graph_step *step, uint6
 			c.dst_place = PLACE_DEVICE;
 			c.src = box->src + z * box->src_height * box->src_pitch;
 			c.src_pitch = box->src_pitch;
-			c.src_place = at_once ? PLACE_PAGEABLE : box->src_place;
+			/* Of all kinds: a graph's sources obey the rule of page-locked ones. */
+			c.src_place = at_once ? PLACE_PAGEABLE : PLACE_PINNED;
 		} else {
 			c.src = step->staging + z * slice;
 			c.src_pitch = box->width;
@@ -429,17 +429,9 @@ static CUresult moves(struct call *call, const struct graph_plan *plan, uint32_t
 		const struct graph_step *step = &plan->steps[i];
 
 		if (step->phase == part && step->enabled && (up ? graph_step_is_up(step) : graph_step_is_down(step)))
-			result = box_move(call, step, stream, up);
+			result = box_move(call, step, stream, false);
 	}
 	return result;
-}
-
-static bool plan_reads_host(const struct graph_plan *plan)
-{
-	for (uint32_t i = 0; plan->stages && i < plan->step_count; i++)
-		if (graph_step_is_up(&plan->steps[i]))
-			return true;
-	return false;
 }
 
 /* Everything around the parts: not the path of ordinary graphs. */
@@ -449,10 +441,7 @@ static __attribute__((noinline)) CUresult launch_slowly(struct call *call, struc
 	struct graph_plan *plan = exec->plan;
 	CUresult result = CUDA_SUCCESS;
 
-	/* What may still write the sources has to be done before they are read. */
-	if (plan_reads_host(plan) && (late_any() || hostfunc_outstanding() || exposed_any()))
-		result = context_wait(call);
-	if (!result && exec->done && exec->launched && exec->last_stream != stream)
+	if (exec->done && exec->launched && exec->last_stream != stream)
 		result = do_cuStreamWaitEvent(call, hStream, exec->done, 0);
 	for (uint32_t i = 0; i < plan->part_count && !result; i++) {
 		const struct graph_part *part = &plan->parts[i];

@@ -13,6 +13,7 @@
 #include "gen/msg.h"
 #include "libgleamcuda/answer.h"
 #include "libgleamcuda/call.h"
+#include "libgleamcuda/capture.h"
 #include "libgleamcuda/context.h"
 #include "libgleamcuda/device.h"
 #include "libgleamcuda/launch.h"
@@ -333,7 +334,7 @@ static CUresult cluster_question(struct call *call, int *value_out, CUfunction f
 	/* A NULL function is a wrong value here, not a wrong handle: measured. */
 	if (!value_out || !func || !config)
 		return CUDA_ERROR_INVALID_VALUE;
-	result = call_stream(call, config->hStream, &stream);
+	result = call_stream_named(call, config->hStream, &stream);
 	if (!result)
 		result = asked(call, func, &function);
 	if (result)

@@ -404,7 +404,7 @@ CUresult call_refuse(struct call *call, const char *why)
 }
 
 /* Streams 0 and 0x1000 are of context 0, 0x2000 is of context 1. */
-CUresult call_stream(struct call *call, CUstream stream, uint64_t *handle_out)
+CUresult call_stream_named(struct call *call, CUstream stream, uint64_t *handle_out)
 {
 	uint64_t value = (uint64_t)(uintptr_t)stream;
 
@@ -494,7 +494,7 @@ bool gleam_log_wanted(void)
 CUresult call_stream_captured(struct call *call, CUstream stream, uint64_t *handle_out, bool *captured_out)
 {
 	*captured_out = false;
-	return call_stream(call, stream, handle_out);
+	return call_stream_named(call, stream, handle_out);
 }
 
 CUresult graph_work_launch(const struct function *function, CUfunction given, const struct launch *launch,

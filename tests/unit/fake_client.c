@@ -13,6 +13,7 @@
 #include "broker/lib/shm.h"
 #include "broker/lib/slot.h"
 #include "gen/bodies.h"
+#include "libgleamcuda/capture.h"
 #include "libgleamcuda/context.h"
 #include "libgleamcuda/session.h"
 #include "libgleamcuda/stream.h"
@@ -153,7 +154,7 @@ CUresult context_wait(struct call *call)
 	return fake_wait_result;
 }
 
-CUresult call_stream(struct call *call, CUstream stream, uint64_t *handle_out)
+CUresult call_stream_named(struct call *call, CUstream stream, uint64_t *handle_out)
 {
 	uint64_t value = (uint64_t)(uintptr_t)stream;
 

@@ -21,7 +21,6 @@
 #include "libgleamcuda/graph_exec.h"
 #include "libgleamcuda/handle.h"
 #include "libgleamcuda/hostfunc.h"
-#include "libgleamcuda/late.h"
 #include "libgleamcuda/memory.h"
 #include "libgleamcuda/program.h"
 #include "libgleamcuda/range.h"
@@ -161,7 +160,7 @@ CUresult call_refuse(struct call *call, const char *why)
 	return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-/* ---- in place of stream.c, event.c, hostfunc.c, late.c, copy.c, exposed.c ---- */
+/* ---- in place of stream.c, event.c, hostfunc.c, copy.c, exposed.c ---- */
 
 CUresult call_stream_named(struct call *call, CUstream stream, uint64_t *handle_out)
 {
@@ -191,11 +190,6 @@ void stream_note(struct call *call, uint64_t handle, uint64_t seq)
 }
 
 CUresult stream_wait(struct call *call, struct stream *stream)
-{
-	return CUDA_SUCCESS;
-}
-
-CUresult context_wait(struct call *call)
 {
 	return CUDA_SUCCESS;
 }
@@ -234,21 +228,13 @@ CUresult hostfunc_stop(struct call *call, uint64_t stream, CUhostFn function, vo
 	return CUDA_SUCCESS;
 }
 
-bool hostfunc_outstanding(void)
-{
-	return false;
-}
-
-bool late_any(void)
-{
-	return false;
-}
-
-static struct copy last_copy;
+static struct copy first_copy, last_copy;
 
 CUresult copy_run(struct call *call, const struct copy *copy)
 {
 	ask(copy->dst_place == PLACE_DEVICE ? 'u' : 'd');
+	if (asked_count == 1)
+		first_copy = *copy;
 	last_copy = *copy;
 	return CUDA_SUCCESS;
 }
@@ -519,6 +505,7 @@ static void test_host_memory_is_staged(void **state)
 	assert_int_equal(taken, 2);
 	assert_int_equal(CALL(cuGraphLaunch, exec, handles[1]), 0);
 	ASKED("uLdr");
+	assert_int_equal(first_copy.src_place, PLACE_PINNED); /* pageable, but under that rule */
 	assert_int_equal(last_copy.dst, PINNED);
 	assert_true(last_copy.async);
 	/* The next one on another stream waits. */
