@@ -66,7 +66,8 @@ struct stream *stream_new(struct worker *w, struct context *c, uint64_t handle, 
 
 	if (!progress_word(handle, c->index, &word))
 		return NULL;
-	s = stream_make(w, c, driver, w->seq);
+	/* A wait for all before its first command, whose number is one less, must not find the word there already. */
+	s = stream_make(w, c, driver, w->seq ? w->seq - 1 : 0);
 	if (!s)
 		return NULL;
 	s->word = word;

@@ -257,8 +257,12 @@ static void use_of(const struct model *m, const struct op *op, struct use *u)
 	case OP_ALLOC:
 		u->valid = in(a[0], DIFFER_BUFS) && !m->bufs[a[0]].size && a[1] > 0 && a[1] <= DIFFER_SIZE_MAX;
 		uses(u, O_HANDLES, false);
-		if (u->valid)
-			uses(u, O_SPACE + SPACE_BUF + (int)a[0], true);
+		if (!u->valid)
+			break;
+		uses(u, O_SPACE + SPACE_BUF + (int)a[0], true);
+		/* It is cleared in the legacy stream, which is waited for. */
+		queue(m, u, op, 0);
+		u->waits = WAITS_STREAM;
 		break;
 	case OP_FREE:
 		u->valid = in(a[0], DIFFER_BUFS) && m->bufs[a[0]].size;
@@ -538,8 +542,8 @@ static void host_order(const struct model *m, const struct use *u, int thread, u
 }
 
 /*
- * What a command comes after. An event wait and stream-ordered allocation need be nothing that a stream gets to: the
- * legacy stream's rule isn't counted on for them (@whole is false), but by the next command.
+ * What a command comes after. An event wait and a stream-ordered free need be nothing that a stream gets to: the legacy
+ * stream's rule isn't counted on for them (@whole is false), but by the next command.
  */
 static void stream_order(const struct model *m, const struct use *u, const struct op *op, const struct clock *known,
 			 bool whole, struct clock *stream)
@@ -597,7 +601,7 @@ enum verdict model_check(struct model *m, const struct op *op, int *stream_out, 
 	for (unsigned i = 0; i < u.host && !a; i++)
 		a = race(m, u.on_host[i].space, u.on_host[i].write, u.on_host[i].off, u.on_host[i].size, &known);
 	if (is_command(op, &u)) {
-		stream_order(m, &u, op, &known, op->kind != OP_WAIT && op->kind != OP_ALLOC_ASYNC, &stream);
+		stream_order(m, &u, op, &known, op->kind != OP_WAIT, &stream);
 		for (unsigned i = 0; i < u.device && !a; i++)
 			a = race(m, u.on_device[i].space, u.on_device[i].write, u.on_device[i].off, u.on_device[i].size,
 				 &stream);
@@ -731,7 +735,7 @@ void model_apply(struct model *m, struct op *op)
 	born_and_died(m, op);
 	if (is_command(op, &u)) {
 		stream_order(m, &u, op, &known,
-			     op->kind != OP_WAIT && op->kind != OP_ALLOC_ASYNC && op->kind != OP_FREE_ASYNC, &stream);
+			     op->kind != OP_WAIT && op->kind != OP_FREE_ASYNC, &stream);
 		stream.at[u.id] = ++m->counts[u.id];
 		m->streams[u.id] = stream;
 		if (op->kind == OP_RECORD) {

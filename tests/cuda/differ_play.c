@@ -331,6 +331,8 @@ static int host_new(const struct op *op)
 		if (op->a[2] == HOST_REGISTERED)
 			result = (int)cuMemHostRegister(bytes, size, 0);
 	}
+	if (!result)
+		memset(bytes, 0, size);
 	p.hosts[host].bytes = bytes;
 	p.hosts[host].size = size;
 	p.hosts[host].how = (int)op->a[2];
@@ -473,6 +475,33 @@ static int query_run(const struct op *op)
 	return (int)result;
 }
 
+/* New memory reads as zero, so that programs without some of their operations are determined, too. */
+static int alloc_run(const struct op *op)
+{
+	const int64_t *a = op->a;
+	size_t size = (size_t)a[1], pitch = 0;
+	CUdeviceptr *at = &p.bufs[a[0]].at;
+	int result;
+
+	p.bufs[a[0]].size = size;
+	p.bufs[a[0]].pooled = op->kind == OP_ALLOC_ASYNC;
+	if (op->kind == OP_ALLOC) {
+		result = (int)(a[2] ? cuMemAllocPitch_v2(at, &pitch, size, 1, 4) : cuMemAlloc(at, size));
+		if (!result)
+			result = (int)cuMemsetD8(*at, 0, size);
+		return result ? result : (int)cuStreamSynchronize(NULL);
+	}
+
+	CUstream s;
+	bool ptsz = stream_named(a[3], a[4], &s);
+
+	if (a[2])
+		result = (int)STREAM_CALL(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync_ptsz, at, size, p.pools[a[2] - 1], s);
+	else
+		result = (int)STREAM_CALL(cuMemAllocAsync, cuMemAllocAsync_ptsz, at, size, s);
+	return result ? result : (int)STREAM_CALL(cuMemsetD8Async, cuMemsetD8Async_ptsz, *at, 0, size, s);
+}
+
 static int op_run(const struct op *op, uint32_t index, uint64_t *value_out)
 {
 	const int64_t *a = op->a;
@@ -483,24 +512,10 @@ static int op_run(const struct op *op, uint32_t index, uint64_t *value_out)
 
 	switch (op->kind) {
 	case OP_ALLOC:
-		p.bufs[a[0]].size = (size_t)a[1];
-		p.bufs[a[0]].pooled = false;
-		if (a[2]) {
-			size_t pitch = 0;
-
-			return (int)cuMemAllocPitch_v2(&p.bufs[a[0]].at, &pitch, (size_t)a[1], 1, 4);
-		}
-		return (int)cuMemAlloc(&p.bufs[a[0]].at, (size_t)a[1]);
+	case OP_ALLOC_ASYNC:
+		return alloc_run(op);
 	case OP_FREE:
 		return (int)cuMemFree(p.bufs[a[0]].at);
-	case OP_ALLOC_ASYNC:
-		p.bufs[a[0]].size = (size_t)a[1];
-		p.bufs[a[0]].pooled = true;
-		ptsz = stream_named(a[3], a[4], &s);
-		if (a[2])
-			return STREAM_CALL(cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync_ptsz, &p.bufs[a[0]].at,
-					   (size_t)a[1], p.pools[a[2] - 1], s);
-		return STREAM_CALL(cuMemAllocAsync, cuMemAllocAsync_ptsz, &p.bufs[a[0]].at, (size_t)a[1], s);
 	case OP_FREE_ASYNC:
 		ptsz = stream_named(a[1], a[2], &s);
 		return STREAM_CALL(cuMemFreeAsync, cuMemFreeAsync_ptsz, p.bufs[a[0]].at, s);
