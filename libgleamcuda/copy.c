@@ -254,6 +254,7 @@ static CUresult down_pieces(struct call *call, const struct copy *c, struct late
 static CUresult copy_down(struct call *call, const struct copy *c)
 {
 	struct stream *stream = stream_find(call, c->stream);
+	uint64_t before = __atomic_load_n(&stream->last_seq, __ATOMIC_ACQUIRE);
 	CUresult result;
 
 	if (c->async && c->dst_place == PLACE_PINNED)
@@ -274,7 +275,8 @@ static CUresult copy_down(struct call *call, const struct copy *c)
 		if (!result)
 			result = stream_wait(call, stream);
 	}
-	return result;
+	/* The stream is done up to here; so are its earlier copies to page-locked memory. */
+	return result ? result : stream_landed_wait(stream, before);
 }
 
 /* ---- the rest ---- */

@@ -10,7 +10,7 @@ gpu-kit: all cuda-runtime
 	$(Q)cp $(O)/lib/libsoftcuda.so $(GPU_KIT)/lib/
 	$(Q)find $(O)/tests/cuda -maxdepth 1 -type f -executable -exec cp {} $(GPU_KIT)/tests/ \;
 	$(Q)cp -r $(O)/tests/cuda/kernels $(GPU_KIT)/tests/
-	$(Q)cp tests/gpu/* $(GPU_KIT)/
+	$(Q)cp tests/gpu/run tests/gpu/*.py tests/cuda/differ.py $(GPU_KIT)/
 	$(Q)[ -z "$(NVCC)" ] || cp $(dir $(NVCC))../lib64/libcudart.so.13 $(GPU_KIT)/lib/
 	$(Q)ldd $(GPU_KIT)/bin/* $(GPU_KIT)/gleam/* $(GPU_KIT)/lib/*.so 2>/dev/null | awk '/=> \//{print $$3}' | sort -u | \
 		grep -vE '/(libc|libm|ld-linux[^/]*|libpthread|libdl|librt|libcuda)\.so' | xargs -I{} cp -Lu {} $(GPU_KIT)/lib/
