@@ -19,7 +19,7 @@ GPU_LIBS_FLAGS_nvjitlink := -lnvJitLink -lnvrtc -lcuda
 GPU_LIBS_FLAGS_nvrtc := -lnvrtc -lcuda
 
 # Libraries that a library needs are looked for where the program runs.
-$(O)/gpu-libs/%: tests/gpu/libs/%.cu tests/gpu/libs/lib.h
+$(O)/gpu-libs/%: tests/gpu/libs/%.cu tests/gpu/libs/lib.h tests/gpu/libs/rtc.h
 	$(call say,NVCC,$@)
 	@mkdir -p $(@D)
 	$(Q)$(NVCC) -O2 -std=c++17 $(NVCC_ARCHES) -Xcompiler -Wall,-Wextra,-Wno-unused-parameter -Wno-deprecated-declarations \
