@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * gleam-worker: graphs. Described, made, launched and changed on the software GPU; what breaks the protocol ends the session,
+ * and what a program may do wrong is its program's error.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <sys/wait.h>
+
+#include <cmocka.h>
+
+#include "tests/unit/worker_session.h"
+
+#define GRAPH(index) handle_make(OBJECT_GRAPHEXEC, 1, index)
+
+static void attach(struct client *c)
+{
+	struct bulk_ref cells = { .offset = 0, .size = SESSION_CELL_SIZE, .cookie = 77 };
+
+	CHECK_EQUAL(wait_reply(c, SEND_FLAGS(c, gleamAttach, FRAME_WANTS_REPLY | FRAME_BULK_DOWN, &cells, .ordinals = 0), NULL), 0);
+	SEND(c, gleamContextOpen, .index = CTX, .device = 0, .flags = 0, .primary = 1);
+}
+
+/* @run in a child of its own: the session's memory lies at fixed addresses. Its worker has to end with @status. */
+static bool graph_run(void (*run)(struct client *c), int status)
+{
+	pid_t child = fork();
+	int got = -1;
+
+	if (child == 0) {
+		struct client c;
+		char word[256];
+		pid_t worker = process_start(&c, "libsoftcuda.so", NULL, word, sizeof(word));
+
+		alarm(60);
+		CHECK(word[0] == 'R');
+		attach(&c);
+		run(&c);
+		if (!status) {
+			__atomic_store_n(&shm_header(&c.shm)->state, SESSION_DEAD, __ATOMIC_RELEASE);
+			shm_wake_all(&c.shm);
+		}
+		CHECK_EQUAL(process_end(&c, worker), status);
+		_exit(0);
+	}
+	waitpid(child, &got, 0);
+	return got == 0;
+}
+
+static void fill(struct client *c, uint64_t graph, uint64_t at, uint32_t value, const uint32_t *needs, uint32_t count)
+{
+	SEND(c, gleamGraphFill, .graph = graph, .index = CTX, .needs = needs, .needs_count = count, .dst = at, .pitch = 16,
+	     .value = value, .element = 4, .width = 4, .rows = 1);
+}
+
+static void copy(struct client *c, uint64_t graph, uint64_t to, uint64_t from, uint32_t after)
+{
+	SEND(c, gleamGraphCopy, .graph = graph, .index = CTX, .needs = &after, .needs_count = 1, .dst = to, .dst_pitch = 16,
+	     .dst_height = 1, .src = from, .src_pitch = 16, .src_height = 1, .width = 16, .rows = 1, .depth = 1);
+}
+
+static void described_made_launched(struct client *c)
+{
+	uint64_t p = map_memory(c, 4096), s = stream(c, 1, 1);
+
+	SEND(c, gleamGraphBegin, .graph = GRAPH(1));
+	fill(c, GRAPH(1), p, 7, NULL, 0);
+	copy(c, GRAPH(1), p + 64, p, 0);
+	SEND(c, gleamGraphEmpty, .graph = GRAPH(1), .needs = (uint32_t[]){ 0, 1 }, .needs_count = 2);
+	CHECK_EQUAL(CALL(c, gleamGraphMake, NULL, .graph = GRAPH(1)), 0);
+	CHECK_EQUAL(read_u32(c, s, p + 64), 0);
+	SEND(c, gleamGraphLaunch, .stream = s, .graph = GRAPH(1));
+	CHECK_EQUAL(read_u32(c, s, p + 64), 7);
+
+	/* One node of it, and all of it. */
+	SEND(c, gleamGraphBegin, .graph = GRAPH(2));
+	fill(c, GRAPH(2), p, 8, NULL, 0);
+	SEND(c, gleamGraphSet, .stream = WIRE_STREAM_LEGACY, .graph = GRAPH(1), .place = 0, .from = GRAPH(2));
+	SEND(c, gleamGraphLaunch, .stream = s, .graph = GRAPH(1));
+	CHECK_EQUAL(read_u32(c, s, p + 64), 8);
+	SEND(c, gleamGraphBegin, .graph = GRAPH(2));
+	fill(c, GRAPH(2), p, 9, NULL, 0);
+	copy(c, GRAPH(2), p + 128, p, 0);
+	SEND(c, gleamGraphEmpty, .graph = GRAPH(2), .needs = (uint32_t[]){ 0, 1 }, .needs_count = 2);
+	SEND(c, gleamGraphUpdate, .stream = WIRE_STREAM_LEGACY, .graph = GRAPH(1), .from = GRAPH(2));
+	SEND(c, gleamGraphLaunch, .stream = s, .graph = GRAPH(1));
+	CHECK_EQUAL(read_u32(c, s, p + 128), 9);
+	CHECK_EQUAL(read_u32(c, s, p + 64), 8);
+	SEND(c, gleamGraphSwitch, .stream = WIRE_STREAM_LEGACY, .graph = GRAPH(1), .place = 0, .on = 0);
+	SEND(c, cuMemsetD32Async, .hStream = s, .dstDevice = p, .ui = 5, .N = 4);
+	SEND(c, gleamGraphLaunch, .stream = s, .graph = GRAPH(1));
+	CHECK_EQUAL(read_u32(c, s, p + 128), 5);
+	SEND(c, gleamGraphEnd, .graph = GRAPH(1));
+	/* The handle may be used again. */
+	SEND(c, gleamGraphBegin, .graph = GRAPH(1));
+	fill(c, GRAPH(1), p, 1, NULL, 0);
+	CHECK_EQUAL(CALL(c, gleamGraphMake, NULL, .graph = GRAPH(1)), 0);
+	SEND(c, gleamGraphLaunch, .stream = s, .graph = GRAPH(1));
+	CHECK_EQUAL(read_u32(c, s, p), 1);
+}
+
+static void failures_of_nodes_come_with_the_make(struct client *c)
+{
+	uint64_t p = map_memory(c, 4096), s = stream(c, 1, 1);
+
+	SEND(c, gleamGraphBegin, .graph = GRAPH(1));
+	fill(c, GRAPH(1), p, 1, NULL, 0);
+	SEND(c, gleamGraphFill, .graph = GRAPH(1), .index = CTX, .dst = p, .value = 1, .element = 3, .width = 4, .rows = 1);
+	fill(c, GRAPH(1), p, 1, (uint32_t[]){ 1 }, 1);
+	CHECK_EQUAL(CALL(c, gleamGraphMake, NULL, .graph = GRAPH(1)), CUDA_ERROR_INVALID_VALUE);
+	CHECK_EQUAL(CALL(c, gleamStreamSync, NULL, .stream = s), 0);
+	SEND(c, gleamGraphEnd, .graph = GRAPH(1));
+	/* A function that nobody knows, and a graph that nobody knows. */
+	SEND(c, gleamGraphBegin, .graph = GRAPH(1));
+	SEND(c, gleamGraphKernel, .graph = GRAPH(1), .index = CTX, .function = handle_make(OBJECT_FUNCTION, 1, 77), .grid_x = 1,
+	     .grid_y = 1, .grid_z = 1, .block_x = 1, .block_y = 1, .block_z = 1);
+	CHECK_EQUAL(CALL(c, gleamGraphMake, NULL, .graph = GRAPH(1)), CUDA_ERROR_INVALID_HANDLE);
+	CHECK_EQUAL(CALL(c, gleamGraphMake, NULL, .graph = GRAPH(5)), CUDA_ERROR_INVALID_HANDLE);
+	SEND(c, gleamGraphLaunch, .stream = s, .graph = GRAPH(5));
+	CHECK_EQUAL(CALL(c, gleamStreamSync, NULL, .stream = s), CUDA_ERROR_INVALID_HANDLE);
+	SEND(c, gleamGraphSet, .stream = WIRE_STREAM_LEGACY, .graph = GRAPH(5), .place = 0, .from = GRAPH(1));
+	CHECK_EQUAL(CALL(c, gleamStreamSync, NULL, .stream = s), CUDA_ERROR_INVALID_HANDLE);
+}
+
+static void needs_of_later_nodes(struct client *c)
+{
+	uint64_t p = map_memory(c, 4096);
+
+	SEND(c, gleamGraphBegin, .graph = GRAPH(1));
+	fill(c, GRAPH(1), p, 1, (uint32_t[]){ 0 }, 1);
+}
+
+static void edges_backwards(struct client *c)
+{
+	uint64_t p = map_memory(c, 4096);
+
+	SEND(c, gleamGraphBegin, .graph = GRAPH(1));
+	fill(c, GRAPH(1), p, 1, NULL, 0);
+	fill(c, GRAPH(1), p, 1, NULL, 0);
+	SEND(c, gleamGraphEdges, .graph = GRAPH(1), .from = (uint32_t[]){ 1 }, .from_count = 1, .to = (uint32_t[]){ 0 },
+	     .to_count = 1);
+}
+
+static void a_handle_twice(struct client *c)
+{
+	SEND(c, gleamGraphBegin, .graph = GRAPH(1));
+	SEND(c, gleamGraphBegin, .graph = GRAPH(1));
+}
+
+static void a_place_beyond_the_end(struct client *c)
+{
+	uint64_t p = map_memory(c, 4096);
+
+	SEND(c, gleamGraphBegin, .graph = GRAPH(1));
+	fill(c, GRAPH(1), p, 1, NULL, 0);
+	CHECK_EQUAL(CALL(c, gleamGraphMake, NULL, .graph = GRAPH(1)), 0);
+	SEND(c, gleamGraphSwitch, .stream = WIRE_STREAM_LEGACY, .graph = GRAPH(1), .place = 1);
+}
+
+static void a_made_graph_grows(struct client *c)
+{
+	uint64_t p = map_memory(c, 4096);
+
+	SEND(c, gleamGraphBegin, .graph = GRAPH(1));
+	fill(c, GRAPH(1), p, 1, NULL, 0);
+	CHECK_EQUAL(CALL(c, gleamGraphMake, NULL, .graph = GRAPH(1)), 0);
+	fill(c, GRAPH(1), p, 1, NULL, 0);
+}
+
+static void test_graphs(void **state)
+{
+	assert_true(graph_run(described_made_launched, 0));
+	assert_true(graph_run(failures_of_nodes_come_with_the_make, 0));
+}
+
+static void test_broken_descriptions(void **state)
+{
+	assert_true(graph_run(needs_of_later_nodes, EXIT_PROTOCOL));
+	assert_true(graph_run(edges_backwards, EXIT_PROTOCOL));
+	assert_true(graph_run(a_handle_twice, EXIT_PROTOCOL));
+	assert_true(graph_run(a_place_beyond_the_end, EXIT_PROTOCOL));
+	assert_true(graph_run(a_made_graph_grows, EXIT_PROTOCOL));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_graphs),
+		cmocka_unit_test(test_broken_descriptions),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
