@@ -318,6 +318,15 @@ static CUresult copy_host(struct call *call, const struct copy *c)
 	return CUDA_SUCCESS;
 }
 
+CUresult copy_source_wait(struct call *call, enum place place, uint64_t src, uint64_t span)
+{
+	if (place != PLACE_PINNED)
+		return CUDA_SUCCESS;
+	if (hostfunc_outstanding() || (exposed_any() && exposed_holds(src)))
+		return context_wait(call);
+	return late_wait_range(call->session, (void *)(uintptr_t)src, span);
+}
+
 CUresult copy_run(struct call *call, const struct copy *copy)
 {
 	struct copy c = *copy;
@@ -340,12 +349,8 @@ CUresult copy_run(struct call *call, const struct copy *copy)
 		if (result)
 			return result;
 	}
-	/* What may still write the source has to be done before we read it. */
-	if (host_src && c.src_place == PLACE_PINNED) {
-		if (hostfunc_outstanding() || (exposed_any() && exposed_holds(c.src)))
-			result = context_wait(call);
-		else
-			result = late_wait_range(call->session, (void *)(uintptr_t)c.src, (c.rows - 1) * c.src_pitch + c.width);
+	if (host_src) {
+		result = copy_source_wait(call, c.src_place, c.src, (c.rows - 1) * c.src_pitch + c.width);
 		if (result)
 			return result;
 	}

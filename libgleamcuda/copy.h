@@ -38,4 +38,25 @@ struct copy {
 };
 CUresult copy_run(struct call *call, const struct copy *copy);
 
+/* What may still write to @span bytes of host memory at @src, which are about to be read, is waited for. */
+CUresult copy_source_wait(struct call *call, enum place place, uint64_t src, uint64_t span);
+
+/* One side of a copy of rows or boxes that is no array. */
+struct copy_side {
+	CUmemorytype type;
+	const void *host;
+	CUdeviceptr device;
+	uint64_t pitch;
+	uint64_t height; /* rows of a slice, 3D only */
+	uint64_t x, y, z;
+};
+/* The address of the side's first byte, and where it lies; bytes from there to the end of its range. */
+CUresult copy_side_find(const struct copy_side *side, uint64_t width, uint64_t *pitch_out, uint64_t *address_out,
+			enum place *place_out, uint64_t *left_out);
+/* Copies that are synchronous can't be captured, though a thread's own stream may be capturing. */
+CUresult copy_stream(struct call *call, CUstream hStream, bool async, uint64_t *stream_out, bool *captured_out);
+
+/* copy_array.c: a box with an array on one side or on both. */
+CUresult copy_array_box(struct call *call, const CUDA_MEMCPY3D *copy, CUstream hStream, bool async);
+
 #endif

@@ -16,12 +16,9 @@
 #include "libgleamcuda/graph.h"
 #include "libgleamcuda/stream.h"
 
-#define NO_ARRAYS "arrays are not built yet"
-
 /* ---- capture ---- */
 
-/* Copies that are synchronous can't be captured, though a thread's own stream may be capturing. */
-static CUresult copy_stream(struct call *call, CUstream hStream, bool async, uint64_t *stream_out, bool *captured_out)
+CUresult copy_stream(struct call *call, CUstream hStream, bool async, uint64_t *stream_out, bool *captured_out)
 {
 	*captured_out = false;
 	return async ? call_stream_captured(call, hStream, stream_out, captured_out) :
@@ -188,23 +185,11 @@ CUresult do_cuMemcpyDtoDAsync(struct call *call, CUdeviceptr_v1 dstDevice, CUdev
 
 /* ---- 2D and 3D ---- */
 
-struct side {
-	CUmemorytype type;
-	const void *host;
-	CUdeviceptr device;
-	uint64_t pitch;
-	uint64_t height; /* rows of a slice, 3D only */
-	uint64_t x, y, z;
-};
-
-/* The address of the side's first byte, and where it lies. */
-static CUresult side_find(const struct side *s, uint64_t width, uint64_t *pitch_out, uint64_t *address_out,
-			  enum place *place_out, uint64_t *left_out)
+CUresult copy_side_find(const struct copy_side *s, uint64_t width, uint64_t *pitch_out, uint64_t *address_out,
+			enum place *place_out, uint64_t *left_out)
 {
 	uint64_t base;
 
-	if (s->type == CU_MEMORYTYPE_ARRAY)
-		return CUDA_ERROR_NOT_SUPPORTED;
 	if (s->type == CU_MEMORYTYPE_HOST)
 		base = HOST(s->host);
 	else if (s->type == CU_MEMORYTYPE_DEVICE || s->type == CU_MEMORYTYPE_UNIFIED)
@@ -223,7 +208,7 @@ static CUresult side_find(const struct side *s, uint64_t width, uint64_t *pitch_
 	return CUDA_SUCCESS;
 }
 
-static CUresult boxes(struct call *call, const struct side *dst, const struct side *src, uint64_t width, uint64_t height,
+static CUresult boxes(struct call *call, const struct copy_side *dst, const struct copy_side *src, uint64_t width, uint64_t height,
 		      uint64_t depth, CUstream hStream, bool async)
 {
 	struct copy c = { .width = width, .rows = height, .async = async };
@@ -237,11 +222,9 @@ static CUresult boxes(struct call *call, const struct side *dst, const struct si
 		return CUDA_SUCCESS;
 	if (width > DEVICE_SPAN_MAX || height > DEVICE_SPAN_MAX || depth > DEVICE_SPAN_MAX)
 		return CUDA_ERROR_INVALID_VALUE;
-	result = side_find(dst, width, &c.dst_pitch, &c.dst, &c.dst_place, &dst_left);
+	result = copy_side_find(dst, width, &c.dst_pitch, &c.dst, &c.dst_place, &dst_left);
 	if (!result)
-		result = side_find(src, width, &c.src_pitch, &c.src, &c.src_place, &src_left);
-	if (result == CUDA_ERROR_NOT_SUPPORTED)
-		return call_refuse(call, NO_ARRAYS);
+		result = copy_side_find(src, width, &c.src_pitch, &c.src, &c.src_place, &src_left);
 	if (result)
 		return result;
 
@@ -273,24 +256,37 @@ static CUresult boxes(struct call *call, const struct side *dst, const struct si
 
 static CUresult run_2d(struct call *call, const CUDA_MEMCPY2D *p, CUstream hStream, bool async)
 {
-	struct side dst, src;
+	struct copy_side dst, src;
 
 	if (!p)
 		return CUDA_ERROR_INVALID_VALUE;
-	src = (struct side){ p->srcMemoryType, p->srcHost, p->srcDevice, p->srcPitch, 0, p->srcXInBytes, p->srcY, 0 };
-	dst = (struct side){ p->dstMemoryType, p->dstHost, p->dstDevice, p->dstPitch, 0, p->dstXInBytes, p->dstY, 0 };
+	if (p->srcMemoryType == CU_MEMORYTYPE_ARRAY || p->dstMemoryType == CU_MEMORYTYPE_ARRAY) {
+		CUDA_MEMCPY3D box = {
+			.srcXInBytes = p->srcXInBytes, .srcY = p->srcY, .srcMemoryType = p->srcMemoryType,
+			.srcHost = p->srcHost, .srcDevice = p->srcDevice, .srcArray = p->srcArray, .srcPitch = p->srcPitch,
+			.dstXInBytes = p->dstXInBytes, .dstY = p->dstY, .dstMemoryType = p->dstMemoryType,
+			.dstHost = p->dstHost, .dstDevice = p->dstDevice, .dstArray = p->dstArray, .dstPitch = p->dstPitch,
+			.WidthInBytes = p->WidthInBytes, .Height = p->Height, .Depth = 1,
+		};
+
+		return copy_array_box(call, &box, hStream, async);
+	}
+	src = (struct copy_side){ p->srcMemoryType, p->srcHost, p->srcDevice, p->srcPitch, 0, p->srcXInBytes, p->srcY, 0 };
+	dst = (struct copy_side){ p->dstMemoryType, p->dstHost, p->dstDevice, p->dstPitch, 0, p->dstXInBytes, p->dstY, 0 };
 	return boxes(call, &dst, &src, p->WidthInBytes, p->Height, 1, hStream, async);
 }
 
 static CUresult run_3d(struct call *call, const CUDA_MEMCPY3D *p, CUstream hStream, bool async)
 {
-	struct side dst, src;
+	struct copy_side dst, src;
 
 	if (!p)
 		return CUDA_ERROR_INVALID_VALUE;
-	src = (struct side){ p->srcMemoryType, p->srcHost, p->srcDevice, p->srcPitch, p->srcHeight, p->srcXInBytes,
+	if (p->srcMemoryType == CU_MEMORYTYPE_ARRAY || p->dstMemoryType == CU_MEMORYTYPE_ARRAY)
+		return copy_array_box(call, p, hStream, async);
+	src = (struct copy_side){ p->srcMemoryType, p->srcHost, p->srcDevice, p->srcPitch, p->srcHeight, p->srcXInBytes,
 			     p->srcY, p->srcZ };
-	dst = (struct side){ p->dstMemoryType, p->dstHost, p->dstDevice, p->dstPitch, p->dstHeight, p->dstXInBytes,
+	dst = (struct copy_side){ p->dstMemoryType, p->dstHost, p->dstDevice, p->dstPitch, p->dstHeight, p->dstXInBytes,
 			     p->dstY, p->dstZ };
 	if (p->srcLOD || p->dstLOD)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -324,7 +320,7 @@ CUresult do_cuMemcpy3DAsync_v2(struct call *call, const CUDA_MEMCPY3D *pCopy, CU
 
 static CUresult run_3d_peer(struct call *call, const CUDA_MEMCPY3D_PEER *p, CUstream hStream, bool async)
 {
-	struct side dst, src;
+	struct copy_side dst, src;
 	CUresult result;
 
 	if (!p)
@@ -332,9 +328,17 @@ static CUresult run_3d_peer(struct call *call, const CUDA_MEMCPY3D_PEER *p, CUst
 	result = peer_check(p->dstContext, p->srcContext);
 	if (result)
 		return result;
-	src = (struct side){ p->srcMemoryType, p->srcHost, p->srcDevice, p->srcPitch, p->srcHeight, p->srcXInBytes,
+	if (p->srcMemoryType == CU_MEMORYTYPE_ARRAY || p->dstMemoryType == CU_MEMORYTYPE_ARRAY) {
+		CUDA_MEMCPY3D box;
+
+		/* The same but for the words that name the contexts. */
+		static_assert(sizeof(box) == sizeof(*p), "both forms have one layout");
+		memcpy(&box, p, sizeof(box));
+		return copy_array_box(call, &box, hStream, async);
+	}
+	src = (struct copy_side){ p->srcMemoryType, p->srcHost, p->srcDevice, p->srcPitch, p->srcHeight, p->srcXInBytes,
 			     p->srcY, p->srcZ };
-	dst = (struct side){ p->dstMemoryType, p->dstHost, p->dstDevice, p->dstPitch, p->dstHeight, p->dstXInBytes,
+	dst = (struct copy_side){ p->dstMemoryType, p->dstHost, p->dstDevice, p->dstPitch, p->dstHeight, p->dstXInBytes,
 			     p->dstY, p->dstZ };
 	return boxes(call, &dst, &src, p->WidthInBytes, p->Height, p->Depth, hStream, async);
 }

@@ -21,6 +21,7 @@
 #include "broker/lib/slot.h"
 #include "broker/proto/progress.h"
 #include "gen/ops.h"
+#include "libgleamcuda/array.h"
 #include "libgleamcuda/call.h"
 #include "libgleamcuda/capture.h"
 #include "libgleamcuda/context.h"
@@ -33,6 +34,7 @@
 #include "libgleamcuda/program.h"
 #include "libgleamcuda/service.h"
 #include "libgleamcuda/stream.h"
+#include "libgleamcuda/texture.h"
 
 #define OPEN_WAIT_MS 10000 /* a daemon answers within 3 s; a cold worker with the real driver takes a few seconds more */
 
@@ -373,6 +375,8 @@ int session_open(CUresult *result_out)
 	context_on_close(graph_context_closed);
 	context_on_close(stream_context_closed);
 	context_on_close(event_context_closed);
+	context_on_close(texture_context_closed);
+	context_on_close(array_context_closed);
 	context_on_close(memory_context_closed);
 	context_on_close(programs_context_gone);
 	err = service_start(s);

@@ -139,7 +139,8 @@ static void array_end(void *arg, uint64_t handle, struct object *o)
 
 	if (o->ctx != e->c->index)
 		return;
-	if (e->piecewise)
+	/* Levels belong to what they are levels of. */
+	if (e->piecewise && !o->own)
 		e->w->drv.cuArrayDestroy(o->driver);
 	object_erase(e->w->tables, handle);
 }
@@ -152,6 +153,28 @@ static void mipmap_end(void *arg, uint64_t handle, struct object *o)
 		return;
 	if (e->piecewise)
 		e->w->drv.cuMipmappedArrayDestroy(o->driver);
+	object_erase(e->w->tables, handle);
+}
+
+static void tex_end(void *arg, uint64_t handle, struct object *o)
+{
+	struct ending *e = arg;
+
+	if (o->ctx != e->c->index)
+		return;
+	if (e->piecewise)
+		e->w->drv.cuTexObjectDestroy((CUtexObject)(uintptr_t)o->driver);
+	object_erase(e->w->tables, handle);
+}
+
+static void surf_end(void *arg, uint64_t handle, struct object *o)
+{
+	struct ending *e = arg;
+
+	if (o->ctx != e->c->index)
+		return;
+	if (e->piecewise)
+		e->w->drv.cuSurfObjectDestroy((CUsurfObject)(uintptr_t)o->driver);
 	object_erase(e->w->tables, handle);
 }
 
@@ -180,8 +203,8 @@ static void objects_end(struct ending *e)
 
 	object_each(t, OBJECT_FUNCTION, name_end, e);
 	object_each(t, OBJECT_GRAPHEXEC, graph_end, e);
-	object_each(t, OBJECT_TEX, name_end, e);
-	object_each(t, OBJECT_SURF, name_end, e);
+	object_each(t, OBJECT_TEX, tex_end, e);
+	object_each(t, OBJECT_SURF, surf_end, e);
 	object_each(t, OBJECT_MODULE, module_end, e);
 	object_each(t, OBJECT_MIPMAP, mipmap_end, e);
 	object_each(t, OBJECT_ARRAY, array_end, e);

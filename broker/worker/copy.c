@@ -320,23 +320,16 @@ static bool rows_fit(uint64_t width, uint64_t rows, uint64_t size)
 	return width && rows && width <= size && rows <= size / width && width * rows == size;
 }
 
-CUresult worker_do_gleamCopyUp2D(struct worker *w, struct cmd *cmd, const struct msg_gleamCopyUp2D *m)
+CUresult copy_box_up(struct worker *w, struct cmd *cmd, const struct bulk_ref *data, CUDA_MEMCPY3D *copy)
 {
 	struct staging_block *block = NULL;
 	struct wait *wait;
-	CUDA_MEMCPY2D copy = {
-		.srcMemoryType = CU_MEMORYTYPE_HOST, .srcPitch = m->width,
-		.dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = m->dst, .dstPitch = m->pitch,
-		.WidthInBytes = m->width, .Height = m->rows,
-	};
 	CUresult r = CUDA_SUCCESS;
 
-	if (!rows_fit(m->width, m->rows, m->data.size))
-		return CMD_BROKEN;
 	if (!w->arenas_mapped) {
-		if (!copy_piece_landed(w, &m->data))
+		if (!copy_piece_landed(w, data))
 			return CMD_PARK;
-		block = staging_take(w, m->data.size);
+		block = staging_take(w, data->size);
 		if (!block)
 			return CMD_PARK;
 		block->next = NULL;
@@ -346,55 +339,52 @@ CUresult worker_do_gleamCopyUp2D(struct worker *w, struct cmd *cmd, const struct
 		staging_give(w, block);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
+	copy->srcMemoryType = CU_MEMORYTYPE_HOST;
+	copy->srcPitch = copy->WidthInBytes;
+	copy->srcHeight = copy->Height;
 	if (block) {
-		memcpy(block->bytes, shm_up(&w->shm) + m->data.offset, m->data.size);
+		memcpy(block->bytes, shm_up(&w->shm) + data->offset, data->size);
 		copy_consumed(w, cmd);
 		wait->staging = block;
-		copy.srcHost = block->bytes;
+		copy->srcHost = block->bytes;
 	} else {
-		wait->bulk = m->data;
+		wait->bulk = *data;
 		cmd->bulk_taken = true;
-		copy.srcHost = shm_up(&w->shm) + m->data.offset;
-		r = wait_landed(w, cmd, &m->data);
+		copy->srcHost = shm_up(&w->shm) + data->offset;
+		r = wait_landed(w, cmd, data);
 	}
 	if (r == CUDA_SUCCESS)
-		r = w->drv.cuMemcpy2DAsync_v2(&copy, cmd->stream);
+		r = w->drv.cuMemcpy3DAsync_v2(copy, cmd->stream);
 	cmd->write_now = true;
 	stream_wait(w, cmd->own, wait);
 	return r;
 }
 
-CUresult worker_do_gleamCopyDown2D(struct worker *w, struct cmd *cmd, const struct msg_gleamCopyDown2D *m)
+CUresult copy_box_down(struct worker *w, struct cmd *cmd, const struct bulk_ref *cells, uint32_t size, CUDA_MEMCPY3D *copy)
 {
-	struct wait *wait;
-	CUDA_MEMCPY2D copy = {
-		.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = m->src, .srcPitch = m->pitch,
-		.dstMemoryType = CU_MEMORYTYPE_HOST, .dstPitch = m->width,
-		.WidthInBytes = m->width, .Height = m->rows,
-	};
-	uint64_t size = m->width * m->rows;
+	struct wait *wait = wait_new(w, WAIT_LANDED, cmd->hdr);
 	CUresult r;
 
-	if (!m->width || !m->rows || m->rows > m->cells.size / m->width || m->width > m->cells.size)
-		return CMD_BROKEN;
-	wait = wait_new(w, WAIT_LANDED, cmd->hdr);
 	if (!wait)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	wait->bulk = (struct bulk_ref){ .offset = m->cells.offset, .size = (uint32_t)size, .cookie = m->cells.cookie };
+	wait->bulk = (struct bulk_ref){ .offset = cells->offset, .size = size, .cookie = cells->cookie };
+	copy->dstMemoryType = CU_MEMORYTYPE_HOST;
+	copy->dstPitch = copy->WidthInBytes;
+	copy->dstHeight = copy->Height;
 	if (w->arenas_mapped) {
-		copy.dstHost = shm_down(&w->shm) + m->cells.offset;
+		copy->dstHost = shm_down(&w->shm) + cells->offset;
 	} else {
 		/* Rows do not go over the border between two blocks. */
 		if (size <= STAGING_PIECE)
-			wait->staging = staging_take(w, (uint32_t)size);
+			wait->staging = staging_take(w, size);
 		if (!wait->staging) {
 			wait_drop(w, wait);
 			return size <= STAGING_PIECE ? CMD_PARK : CUDA_ERROR_NOT_SUPPORTED;
 		}
 		wait->staging->next = NULL;
-		copy.dstHost = wait->staging->bytes;
+		copy->dstHost = wait->staging->bytes;
 	}
-	r = w->drv.cuMemcpy2DAsync_v2(&copy, cmd->stream);
+	r = w->drv.cuMemcpy3DAsync_v2(copy, cmd->stream);
 	if (r != CUDA_SUCCESS) {
 		staging_give(w, wait->staging);
 		wait_drop(w, wait);
@@ -403,6 +393,30 @@ CUresult worker_do_gleamCopyDown2D(struct worker *w, struct cmd *cmd, const stru
 	cmd->write_now = true;
 	stream_wait(w, cmd->own, wait);
 	return CUDA_SUCCESS;
+}
+
+CUresult worker_do_gleamCopyUp2D(struct worker *w, struct cmd *cmd, const struct msg_gleamCopyUp2D *m)
+{
+	CUDA_MEMCPY3D copy = {
+		.dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = m->dst, .dstPitch = m->pitch, .dstHeight = m->rows,
+		.WidthInBytes = m->width, .Height = m->rows, .Depth = 1,
+	};
+
+	if (!rows_fit(m->width, m->rows, m->data.size))
+		return CMD_BROKEN;
+	return copy_box_up(w, cmd, &m->data, &copy);
+}
+
+CUresult worker_do_gleamCopyDown2D(struct worker *w, struct cmd *cmd, const struct msg_gleamCopyDown2D *m)
+{
+	CUDA_MEMCPY3D copy = {
+		.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = m->src, .srcPitch = m->pitch, .srcHeight = m->rows,
+		.WidthInBytes = m->width, .Height = m->rows, .Depth = 1,
+	};
+
+	if (!m->width || !m->rows || m->width > m->cells.size || m->rows > m->cells.size / m->width)
+		return CMD_BROKEN;
+	return copy_box_down(w, cmd, &m->cells, (uint32_t)(m->width * m->rows), &copy);
 }
 
 CUresult worker_do_gleamCopyDev2D(struct worker *w, struct cmd *cmd, const struct msg_gleamCopyDev2D *m)

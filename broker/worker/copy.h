@@ -17,4 +17,11 @@ void copy_consumed(struct worker *w, struct cmd *cmd);
 bool copy_look(struct worker *w);
 void copy_stop(struct worker *w);
 
+/*
+ * A box of bytes between an arena, where they lie row after row and slice after slice without a gap, and what @copy says
+ * of its other side; its size is checked already. CMD_PARK like handlers.
+ */
+CUresult copy_box_up(struct worker *w, struct cmd *cmd, const struct bulk_ref *data, CUDA_MEMCPY3D *copy);
+CUresult copy_box_down(struct worker *w, struct cmd *cmd, const struct bulk_ref *cells, uint32_t size, CUDA_MEMCPY3D *copy);
+
 #endif

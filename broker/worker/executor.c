@@ -253,6 +253,12 @@ static bool runs_after_fault(const struct frame_hdr *hdr, CUresult latched)
 	}
 }
 
+/* Somebody waits for NOTICE_LANDED of it, also when nothing comes. */
+static bool lands(const struct frame_hdr *hdr)
+{
+	return (hdr->flags & FRAME_BULK_DOWN) && !(hdr->flags & FRAME_WANTS_REPLY);
+}
+
 /* A command that is not run: what it holds goes back, and who waits is told. */
 static void skip(struct worker *w, struct cmd *cmd, CUresult code)
 {
@@ -261,7 +267,7 @@ static void skip(struct worker *w, struct cmd *cmd, CUresult code)
 	note(w, "%s, command %llu: skipped after %d", op_info[hdr->op].name, (unsigned long long)hdr->seq, (int)code);
 	if (hdr->flags & FRAME_BULK_UP)
 		copy_consumed(w, cmd);
-	if (hdr->op == OP_gleamCopyDownLate)
+	if (lands(hdr))
 		post_landed(w, hdr, code, &cmd->bulk);
 	if (hdr->flags & FRAME_WANTS_REPLY)
 		post_reply(w, hdr, code, NULL, 0, NULL);
@@ -365,7 +371,7 @@ static enum taken run(struct worker *w, const struct frame_hdr *hdr, const uint8
 	/* A failed command leaves nothing behind that holds the client's memory. */
 	if (result != CUDA_SUCCESS && (hdr->flags & FRAME_BULK_UP) && !cmd.bulk_taken)
 		copy_consumed(w, &cmd);
-	if (result != CUDA_SUCCESS && hdr->op == OP_gleamCopyDownLate)
+	if (result != CUDA_SUCCESS && lands(hdr))
 		post_landed(w, hdr, result, &cmd.bulk);
 	return TAKEN_DONE;
 }
