@@ -188,6 +188,7 @@ static CUresult down_late(struct call *call, const struct copy *c, struct late_l
 		.width = width,
 		.pitch = c->dst_pitch,
 		.rows = rows,
+		.context = call->context->index,
 	};
 	struct bulk_ref cells;
 	void *bytes;

@@ -96,10 +96,12 @@ CUresult do_cuMemAllocHost(struct call *call, void **pp, unsigned int bytesize)
 }
 
 /* Copies that are on their way into it have to arrive first; natively this waits too. */
-static void quiet(struct call *call)
+static void quiet(struct call *call, const struct range *range)
 {
 	if (late_any() || hostfunc_outstanding())
 		context_wait(call);
+	/* Copies of other contexts, too: bytes that come later would come to nowhere. */
+	late_wait_range(call->session, (void *)(uintptr_t)range->start, range->size);
 }
 
 /* Kernels may still be using it. */
@@ -120,7 +122,7 @@ CUresult do_cuMemFreeHost(struct call *call, void *p)
 	if (!range_find((uint64_t)(uintptr_t)p, &range) || range.start != (uint64_t)(uintptr_t)p ||
 	    range.kind != RANGE_HOST_MADE)
 		return CUDA_ERROR_INVALID_VALUE;
-	quiet(call);
+	quiet(call, &range);
 	exposed_end(call, &range);
 	if (range_remove(range.start, false, &range))
 		return CUDA_ERROR_INVALID_VALUE;
@@ -170,7 +172,7 @@ CUresult do_cuMemHostUnregister(struct call *call, void *p)
 	if (!range_find((uint64_t)(uintptr_t)p, &range) || range.kind != RANGE_HOST_REGISTERED ||
 	    range.start != (uint64_t)(uintptr_t)p)
 		return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
-	quiet(call);
+	quiet(call, &range);
 	exposed_end(call, &range);
 	return range_remove(range.start, false, NULL) ? CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED : CUDA_SUCCESS;
 }

@@ -146,6 +146,33 @@ static bool target_meets(const struct late_target *t, uintptr_t from, uintptr_t 
 	return (uintptr_t)t->bytes < end && from < target_end(t);
 }
 
+static bool context_done_locked(uint32_t context, uint64_t seq)
+{
+	for (uint32_t i = 0; i < SESSION_CELLS; i++)
+		if (lates[i].list && lates[i].target.context == context && lates[i].seq <= seq)
+			return false;
+	return true;
+}
+
+CUresult late_wait_context(struct session *s, uint32_t context, uint64_t seq)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	(void)s;
+	if (!late_any())
+		return CUDA_SUCCESS;
+	pthread_mutex_lock(&lock);
+	while (!context_done_locked(context, seq)) {
+		if (failed) {
+			result = CUDA_ERROR_DEVICE_UNAVAILABLE;
+			break;
+		}
+		pthread_cond_wait(&landed, &lock);
+	}
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
 CUresult late_wait_range(struct session *s, const void *bytes, size_t size)
 {
 	uintptr_t from = (uintptr_t)bytes;

@@ -29,6 +29,7 @@ struct late_target {
 	size_t width;
 	size_t pitch;
 	size_t rows;
+	uint32_t context; /* index of the copy's */
 };
 
 /* Announce a copy of @ref->size bytes before its command is posted; ref->cookie is filled in. @seq is told afterwards by
@@ -45,6 +46,8 @@ bool late_done(const struct late_list *list, uint64_t seq);
 /* Wait for that. DEVICE_UNAVAILABLE when the session ends; CUDA_SUCCESS otherwise: failures are latched in the context. */
 CUresult late_wait(struct session *s, const struct late_list *list, uint64_t seq);
 
+/* Wait for all copies of a context that were posted with a number up to @seq, also those of destroyed streams. */
+CUresult late_wait_context(struct session *s, uint32_t context, uint64_t seq);
 /* Wait until no copy to these bytes is on its way. */
 CUresult late_wait_range(struct session *s, const void *bytes, size_t size);
 

@@ -232,15 +232,6 @@ CUresult stream_wait(struct call *call, struct stream *stream)
 	return result ? result : arrived;
 }
 
-static void wait_late(uint64_t handle, void *data)
-{
-	struct stream *stream = data;
-
-	(void)handle;
-	if (stream)
-		late_wait(stream->context->session, &stream->late, UINT64_MAX - 1);
-}
-
 CUresult context_wait(struct call *call)
 {
 	struct context *context = call->context;
@@ -260,8 +251,7 @@ CUresult context_wait(struct call *call)
 			seq_raise(&context->done_seq, seq);
 	}
 	service_settle(call->session);
-	late_wait(call->session, &stream_legacy(context)->late, UINT64_MAX - 1);
-	handle_each(OBJECT_STREAM, context, wait_late);
+	late_wait_context(call->session, context->index, seq);
 	if (!result)
 		pool_synchronised(call);
 	return result;
