@@ -46,6 +46,9 @@ static void pool_free(struct soft_object *object)
 		struct kept *kept = pool->kept;
 
 		pool->kept = kept->next;
+		/* Freed, but work from before the free may still use it. */
+		if (kept->ticket)
+			soft_ticket_wait(kept->ticket);
 		soft_memory_delete(kept->address, 1u << SOFT_RANGE_POOL);
 		soft_ticket_put(kept->ticket);
 		free(kept);
