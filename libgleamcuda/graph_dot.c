@@ -96,9 +96,9 @@ CUresult do_cuGraphDebugDotPrint(struct call *call, CUgraph hGraph, const char *
 		result = CUDA_ERROR_OUT_OF_MEMORY;
 	if (!result) {
 		file = fopen(path, "we");
-		if (!file)
+		if (!file || fwrite(text, 1, size, file) != size)
 			result = CUDA_ERROR_OPERATING_SYSTEM;
-		else if ((fwrite(text, 1, size, file) != size) | (fclose(file) != 0))
+		if (file && fclose(file))
 			result = CUDA_ERROR_OPERATING_SYSTEM;
 	}
 	free(text);
