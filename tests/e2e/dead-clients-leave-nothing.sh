@@ -1,10 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
+# time-limit: 150
 # A killed client's worker ends at once and its device memory is free again; what the next client gets is all zero.
 . "$(dirname "$0")/../lib/e2e.sh"
 . "$(dirname "$0")/../lib/gleam.sh"
 
-export GLEAM_SOFTGPU_MEMORY=1G GLEAM_SOFTGPU_LEDGER=$TMP/ledger
+export GLEAM_SOFTGPU_MEMORY=512M GLEAM_SOFTGPU_LEDGER=$TMP/ledger
 path_up
 workers() { pgrep -c -P "$(bg_pid node)" || true; }
 before=$(workers)

@@ -5,6 +5,9 @@
 # time-limit: 300
 # serial
 . "$(dirname "$0")/../lib/e2e.sh"
+
+# A whole system under software emulation, with everybody's deadlines real: minutes on a busy machine.
+[ -n "${GLEAM_LONG:-}" ] || skip "takes minutes: make check-long runs it (GLEAM_LONG=1)"
 . "$TOP/tests/kmod/kernel.sh"
 
 need_cmd qemu-system-x86_64 busybox cpio dpkg-deb ldd

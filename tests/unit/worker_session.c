@@ -541,3 +541,13 @@ void up_land(struct client *c, const struct bulk_ref *ref, const void *bytes)
 	memcpy(shm_up(&c->shm) + ref->offset, bytes, ref->size);
 	session_landed_post(&c->shm, ref->offset, ref->cookie);
 }
+
+#if defined(__SANITIZE_ADDRESS__)
+const char *__lsan_default_suppressions(void);
+
+/* What the fake driver keeps for a module that is still loaded dies with the process, as a real driver's memory does. */
+const char *__lsan_default_suppressions(void)
+{
+	return "leak:module_read\nleak:cuLibraryLoadData\n";
+}
+#endif

@@ -75,6 +75,11 @@ check:
 	$(Q)tools/setup check
 	$(Q)$(MAKE) --no-print-directory run-tests
 
+check-long:
+	$(Q)tools/setup check
+	$(Q)GLEAM_LONG=1 $(MAKE) --no-print-directory run-tests
+.PHONY: check-long
+
 # UNIT_TESTS is complete when this recipe runs, not yet while this fragment is read.
 run-tests: all unit-tests $(FUZZ_REPLAYS)
 	$(Q)$(PYTHON) tests/run -j $(J) --out $(O) --slow $(TEST_SLOW) $(if $(T),--only '$(T)') \
