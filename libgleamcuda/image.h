@@ -77,6 +77,8 @@ struct jit {
 
 /* INVALID_VALUE for what the driver refuses at once. */
 CUresult jit_read(struct call *call, uint32_t count, const CUjit_option *options, void **values, struct jit *jit_out);
+/* Is the word of the option written back? */
+bool jit_is_told(CUjit_option option);
 /* Write logs, sizes and values of a verdict (possibly of a failed load) back to the caller's memory. */
 void jit_tell(const struct jit *jit, const void *verdict, size_t size);
 

@@ -28,6 +28,12 @@ static CUresult option_check(struct call *call, CUjit_option option, const void 
 	}
 }
 
+bool jit_is_told(CUjit_option option)
+{
+	return option == CU_JIT_WALL_TIME || option == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES ||
+	       option == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES || option == CU_JIT_THREADS_PER_BLOCK;
+}
+
 static bool option_travels(CUjit_option option)
 {
 	switch ((int)option) {
@@ -78,15 +84,9 @@ CUresult jit_read(struct call *call, uint32_t count, const CUjit_option *options
 
 		if (result)
 			return result;
-		switch ((int)options[i]) {
-		case CU_JIT_WALL_TIME:
-		case CU_JIT_INFO_LOG_BUFFER:
-		case CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES:
-		case CU_JIT_ERROR_LOG_BUFFER:
-		case CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES:
-		case CU_JIT_THREADS_PER_BLOCK:
+		if (jit_is_told(options[i]) || options[i] == CU_JIT_INFO_LOG_BUFFER || options[i] == CU_JIT_ERROR_LOG_BUFFER)
 			jit->tells = true;
-			break;
+		switch ((int)options[i]) {
 		case CU_JIT_TARGET:
 		case CU_JIT_TARGET_FROM_CUCONTEXT:
 		case CU_JIT_FALLBACK_STRATEGY:

@@ -29,6 +29,7 @@
 #include "libgleamcuda/graph_exec.h"
 #include "libgleamcuda/host.h"
 #include "libgleamcuda/kdev.h"
+#include "libgleamcuda/link.h"
 #include "libgleamcuda/log.h"
 #include "libgleamcuda/memory.h"
 #include "libgleamcuda/program.h"
@@ -378,6 +379,7 @@ int session_open(CUresult *result_out)
 	context_on_close(texture_context_closed);
 	context_on_close(array_context_closed);
 	context_on_close(memory_context_closed);
+	context_on_close(link_context_closed);
 	context_on_close(programs_context_gone);
 	err = service_start(s);
 	if (err) {

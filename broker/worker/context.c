@@ -17,6 +17,7 @@
 #include "broker/worker/grant.h"
 #include "broker/worker/graph.h"
 #include "broker/worker/image.h"
+#include "broker/worker/link.h"
 #include "broker/worker/note.h"
 #include "broker/worker/pinned.h"
 #include "broker/worker/stream.h"
@@ -188,6 +189,16 @@ static void graph_end(void *arg, uint64_t handle, struct object *o)
 	object_erase(e->w->tables, handle);
 }
 
+static void link_end(void *arg, uint64_t handle, struct object *o)
+{
+	struct ending *e = arg;
+
+	if (o->ctx != e->c->index)
+		return;
+	link_own_free(e->w, o->own, e->piecewise);
+	object_erase(e->w->tables, handle);
+}
+
 /* Functions go with their modules, and objects that others own go with those. */
 static void name_end(void *arg, uint64_t handle, struct object *o)
 {
@@ -202,6 +213,7 @@ static void objects_end(struct ending *e)
 	struct object_table *t = e->w->tables;
 
 	object_each(t, OBJECT_FUNCTION, name_end, e);
+	object_each(t, OBJECT_LINK, link_end, e);
 	object_each(t, OBJECT_GRAPHEXEC, graph_end, e);
 	object_each(t, OBJECT_TEX, tex_end, e);
 	object_each(t, OBJECT_SURF, surf_end, e);

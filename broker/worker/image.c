@@ -14,6 +14,7 @@
 #include "broker/lib/fatbin.h"
 #include "broker/worker/copy.h"
 #include "broker/worker/fault.h"
+#include "broker/worker/jit.h"
 #include "broker/worker/note.h"
 #include "broker/worker/post.h"
 #include "broker/worker/print.h"
@@ -24,7 +25,6 @@
 
 #define IMAGES_MAX 64u			/* on their way at a time: one a thread that loads */
 #define IMAGES_BYTES_MAX FATBIN_IMAGE_MAX /* of all of them together */
-#define OPTION_SIZE 16u			/* u32 option, u32 0, u64 value */
 
 struct part {
 	struct part *next;
@@ -174,108 +174,19 @@ CUresult worker_do_gleamLoadPart(struct worker *w, struct cmd *cmd, const struct
 
 /* ---- loading ---- */
 
-/* Options that are values. All others are pointers into the program, or belong to a linker. */
-static bool option_is_value(uint32_t option)
-{
-	switch (option) {
-	case CU_JIT_MAX_REGISTERS:
-	case CU_JIT_THREADS_PER_BLOCK:
-	case CU_JIT_WALL_TIME:
-	case CU_JIT_OPTIMIZATION_LEVEL:
-	case CU_JIT_TARGET_FROM_CUCONTEXT:
-	case CU_JIT_TARGET:
-	case CU_JIT_FALLBACK_STRATEGY:
-	case CU_JIT_GENERATE_DEBUG_INFO:
-	case CU_JIT_LOG_VERBOSE:
-	case CU_JIT_GENERATE_LINE_INFO:
-	case CU_JIT_CACHE_MODE:
-	case CU_JIT_NEW_SM3X_OPT:
-	case CU_JIT_FAST_COMPILE:
-	case CU_JIT_LTO:
-	case CU_JIT_FTZ:
-	case CU_JIT_PREC_DIV:
-	case CU_JIT_PREC_SQRT:
-	case CU_JIT_FMA:
-	case CU_JIT_OPTIMIZE_UNUSED_DEVICE_VARIABLES:
-	case CU_JIT_POSITION_INDEPENDENT_CODE:
-	case CU_JIT_MIN_CTA_PER_SM:
-	case CU_JIT_MAX_THREADS_PER_BLOCK:
-	case CU_JIT_OVERRIDE_DIRECTIVE_VALUES:
-	case CU_JIT_SPLIT_COMPILE:
-		return true;
-	default:
-		return false;
-	}
-}
-
-struct jit {
-	CUjit_option options[VERDICT_OPTIONS + 2];
-	void *values[VERDICT_OPTIONS + 2];
-	unsigned int count;
-	bool wants_info;
-	bool wants_error;
-	char info[VERDICT_LOG];
-	char error[VERDICT_LOG];
-};
-
-static void jit_log(struct jit *jit, CUjit_option buffer, CUjit_option size, char *text, uint64_t room)
-{
-	text[0] = '\0';
-	if (room > VERDICT_LOG - 1)
-		room = VERDICT_LOG - 1;
-	jit->options[jit->count] = buffer;
-	jit->values[jit->count++] = text;
-	jit->options[jit->count] = size;
-	jit->values[jit->count++] = (void *)(uintptr_t)room;
-}
-
-/* False: no options of ours. */
-static bool jit_read(struct jit *jit, const uint8_t *bytes, uint32_t size)
-{
-	struct reader r = reader_on(bytes, size);
-
-	jit->count = 0;
-	jit->info[0] = jit->error[0] = '\0';
-	if (size % OPTION_SIZE || size / OPTION_SIZE > VERDICT_OPTIONS - 2)
-		return false;
-	for (uint32_t i = 0; i < size / OPTION_SIZE; i++) {
-		uint32_t option = get_u32(&r);
-		uint32_t zero = get_u32(&r);
-		uint64_t value = get_u64(&r);
-
-		if (r.fault || zero)
-			return false;
-		if (option == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES) {
-			if (!jit->wants_info)
-				jit_log(jit, CU_JIT_INFO_LOG_BUFFER, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, jit->info, value);
-			jit->wants_info = true;
-		} else if (option == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) {
-			if (!jit->wants_error)
-				jit_log(jit, CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, jit->error, value);
-			jit->wants_error = true;
-		} else if (option_is_value(option)) {
-			jit->options[jit->count] = (CUjit_option)option;
-			jit->values[jit->count++] = (void *)(uintptr_t)value;
-		} else {
-			return false;
-		}
-	}
-	return true;
-}
-
 /* The driver is given a bare pointer: what it will walk must lie in the bytes that came. */
-static CUresult image_check(const struct image *image)
+CUresult image_check(const uint8_t *bytes, uint64_t size)
 {
 	struct fatbin_image found;
 	struct fatbin_iter iter;
 	struct fatbin_entry entry;
 	int got;
 
-	if (fatbin_parse(image->bytes, image->size, &found)) {
+	if (fatbin_parse(bytes, size, &found)) {
 		/* Text without its end: it has ours. */
-		if (memchr(image->bytes, 0, image->size))
+		if (memchr(bytes, 0, size))
 			return CUDA_ERROR_INVALID_IMAGE;
-		return fatbin_parse(image->bytes, image->size + 1, &found) ? CUDA_ERROR_INVALID_IMAGE : CUDA_SUCCESS;
+		return fatbin_parse(bytes, size + 1, &found) ? CUDA_ERROR_INVALID_IMAGE : CUDA_SUCCESS;
 	}
 	if (found.data_form != FATBIN_FORM_CONTAINER)
 		return CUDA_SUCCESS;
@@ -294,7 +205,7 @@ static CUresult image_load(struct worker *w, struct image *image, struct jit *ji
 
 	if (image->parts || image->arrived != image->size)
 		return CUDA_ERROR_INVALID_IMAGE; /* a client that left bytes out */
-	r = image_check(image);
+	r = image_check(image->bytes, image->size);
 	if (r != CUDA_SUCCESS)
 		return r;
 	if (!jit_read(jit, image->options, image->options_size))
@@ -324,8 +235,8 @@ static CUresult image_load(struct worker *w, struct image *image, struct jit *ji
 }
 
 /* What fits of a verdict into the cells: all, or its header with VERDICT_LARGER. */
-static void verdict_answer(struct worker *w, const struct frame_hdr *hdr, const struct bulk_ref *cells, const uint8_t *blob,
-			   size_t size)
+void verdict_answer(struct worker *w, const struct frame_hdr *hdr, const struct bulk_ref *cells, const uint8_t *blob,
+		    size_t size)
 {
 	struct bulk_ref filled = { .offset = cells->offset, .cookie = cells->cookie };
 	uint8_t payload[4];
@@ -387,13 +298,7 @@ static void image_finish(struct worker *w, struct image **link)
 			fault_latch(w, image->hdr.ctx, r, image->hdr.op, image->hdr.seq);
 		goto drop;
 	}
-	for (unsigned int i = 0; i < jit->count; i++)
-		if (jit->options[i] == CU_JIT_WALL_TIME || jit->options[i] == CU_JIT_THREADS_PER_BLOCK) {
-			told.options[told.count] = (uint32_t)jit->options[i];
-			told.values[told.count++] = (uint32_t)(uintptr_t)jit->values[i];
-		}
-	told.info = jit->info;
-	told.error = jit->error;
+	jit_told(jit, &told);
 	blob = verdict_make(w, r, r == CUDA_SUCCESS ? image->object : 0, c ? c->device : 0, &told, &size);
 	if (!blob) {
 		post_reply(w, &image->hdr, CUDA_ERROR_OUT_OF_MEMORY, NULL, 0, NULL);

@@ -12,6 +12,12 @@
 bool images_look(struct worker *w);
 void images_stop(struct worker *w);
 
+/* Is every part of it that the driver would walk inside the bytes? A zero stands behind them. INVALID_IMAGE. */
+CUresult image_check(const uint8_t *bytes, uint64_t size);
+/* Copies a verdict into the client's cells, as far as it fits, and replies. */
+void verdict_answer(struct worker *w, const struct frame_hdr *hdr, const struct bulk_ref *cells, const uint8_t *blob,
+		    size_t size);
+
 /* What belongs to a loaded module or library (object.own). */
 void image_own_free(void *own);
 
