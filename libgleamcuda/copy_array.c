@@ -131,6 +131,7 @@ static CUresult part_down(struct call *call, const struct box *box, const struct
 		.bytes = (void *)(uintptr_t)(dst->address + p->z * dst->slice + p->y * dst->pitch + p->x),
 		.width = p->width,
 		.pitch = dst->pitch,
+		.context = call->context->index,
 		.rows = p->rows * p->depth, /* several slices only where they touch */
 	};
 	struct msg_gleamArrayDown m = { .stream = box->stream, .array = box->src.array->handle,

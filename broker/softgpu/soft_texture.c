@@ -190,7 +190,8 @@ static CUresult view_apply(struct soft_texture *texture)
 	if (view->format && !sampler_format_of_view((unsigned int)view->format, &format))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (sampler_texel_size(&format) != sampler_texel_size(&sampler->levels[0].format) ||
-	    view->width != sampler->levels[0].width || view->firstMipmapLevel > view->lastMipmapLevel ||
+	    view->width != sampler->levels[0].width || MAX(view->height, 1) != sampler->levels[0].height ||
+	    view->firstMipmapLevel > view->lastMipmapLevel ||
 	    view->lastMipmapLevel >= sampler->level_count || view->firstLayer > view->lastLayer ||
 	    view->lastLayer >= sampler->levels[0].depth)
 		return CUDA_ERROR_INVALID_VALUE;
