@@ -66,7 +66,7 @@ template <typename T> static void convolution(cudnnDataType_t type, bool tensor_
 		cudnnStatus_t status = cudnnConvolutionForward(handle, &one, x, dx.at, w, dw.at, c, found[i].algo, work.at,
 							       found[i].memory, &zero, y, dy.at);
 		/* The list is a guess; what is not supported says so. */
-		if (status == CUDNN_STATUS_NOT_SUPPORTED)
+		if (status / 1000 == CUDNN_STATUS_NOT_SUPPORTED / 1000)
 			continue;
 		MUST(status);
 		double by = difference(dy.get(), output);
@@ -262,7 +262,7 @@ int main()
 	MUST(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
 	MUST(cudnnSetStream(handle, stream));
 	convolution<float>(CUDNN_DATA_FLOAT, false, 1e-4, "convolution in single precision");
-	convolution<__half>(CUDNN_DATA_HALF, true, 5e-3, "convolution in half precision");
+	convolution<__half>(CUDNN_DATA_HALF, true, 2e-2, "convolution in half precision");
 	others();
 	graph();
 	MUST(cudnnDestroy(handle));

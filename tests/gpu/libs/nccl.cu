@@ -79,7 +79,7 @@ static int one_of_two(int rank, int in, int out)
 	ncclResult_t result;
 	int count = 0;
 
-	alarm(45);
+	alarm(30);
 	if (cudaGetDeviceCount(&count) != cudaSuccess || count < 2)
 		return 77;
 	MUST(cudaSetDevice(rank));
