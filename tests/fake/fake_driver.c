@@ -28,7 +28,7 @@
 #define RANGES 4096
 #define CALLS 64
 
-enum op_kind { OP_WRITE32, OP_WAIT32, OP_COPY, OP_COPY2D, OP_SET, OP_EVENT, OP_EVENT_WAIT, OP_KERNEL };
+enum op_kind { OP_WRITE32, OP_WAIT32, OP_COPY, OP_COPY_BOX, OP_SET, OP_EVENT, OP_EVENT_WAIT, OP_KERNEL };
 
 enum kernel_kind { KERNEL_HOLD, KERNEL_FILL, KERNEL_ADD, KERNEL_CRASH, KERNELS };
 static const char *const kernel_names[KERNELS] = { "hold", "fill", "add", "crash" };
@@ -48,7 +48,7 @@ struct op {
 	uint32_t value;
 	CUevent event;
 	enum kernel_kind kernel;
-	CUDA_MEMCPY2D rows;
+	CUDA_MEMCPY3D box;
 };
 
 struct CUctx_st {
@@ -245,6 +245,38 @@ static bool may_run(const struct CUstream_st *s)
 	return true;
 }
 
+struct CUarray_st {
+	size_t width, rows;
+	uint8_t bytes[];
+};
+
+static uint8_t *box_side(CUmemorytype type, const void *host, CUdeviceptr device, CUarray array, size_t x, size_t y, size_t z,
+			 size_t *pitch, size_t *rows)
+{
+	const uint8_t *base = type == CU_MEMORYTYPE_HOST ? host : (const uint8_t *)(uintptr_t)device;
+
+	if (type == CU_MEMORYTYPE_ARRAY) {
+		base = array->bytes;
+		*pitch = array->width;
+		*rows = array->rows;
+	}
+	return (uint8_t *)(uintptr_t)base + (z * *rows + y) * *pitch + x;
+}
+
+static void copy_box(const CUDA_MEMCPY3D *c)
+{
+	size_t dst_pitch = c->dstPitch, dst_rows = c->dstHeight, src_pitch = c->srcPitch, src_rows = c->srcHeight;
+	uint8_t *to = box_side(c->dstMemoryType, c->dstHost, c->dstDevice, c->dstArray, c->dstXInBytes, c->dstY, c->dstZ,
+			       &dst_pitch, &dst_rows);
+	const uint8_t *from = box_side(c->srcMemoryType, c->srcHost, c->srcDevice, c->srcArray, c->srcXInBytes, c->srcY,
+				       c->srcZ, &src_pitch, &src_rows);
+
+	for (size_t z = 0; z < c->Depth; z++)
+		for (size_t y = 0; y < c->Height; y++)
+			memcpy(to + (z * dst_rows + y) * dst_pitch, from + (z * src_rows + y) * src_pitch,
+			       c->WidthInBytes);
+}
+
 /* False: not yet. */
 static bool play(struct CUstream_st *s, struct op *op)
 {
@@ -260,15 +292,8 @@ static bool play(struct CUstream_st *s, struct op *op)
 	case OP_COPY:
 		memmove((void *)(uintptr_t)op->a, (const void *)(uintptr_t)op->b, op->c);
 		break;
-	case OP_COPY2D:
-		for (size_t y = 0; y < op->rows.Height; y++) {
-			const uint8_t *from = op->rows.srcMemoryType == CU_MEMORYTYPE_HOST ?
-						      op->rows.srcHost : (const void *)(uintptr_t)op->rows.srcDevice;
-			uint8_t *to = op->rows.dstMemoryType == CU_MEMORYTYPE_HOST ?
-					      op->rows.dstHost : (void *)(uintptr_t)op->rows.dstDevice;
-
-			memcpy(to + y * op->rows.dstPitch, from + y * op->rows.srcPitch, op->rows.WidthInBytes);
-		}
+	case OP_COPY_BOX:
+		copy_box(&op->box);
 		break;
 	case OP_SET:
 		memset((void *)(uintptr_t)op->a, (int)op->value, op->c);
@@ -875,7 +900,38 @@ EXPORT CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t si
 EXPORT CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *copy, CUstream stream)
 {
 	ENTER();
-	return issue(stream, (struct op){ .kind = OP_COPY2D, .rows = *copy });
+	return issue(stream, (struct op){
+		.kind = OP_COPY_BOX,
+		.box = { .srcMemoryType = copy->srcMemoryType, .srcHost = copy->srcHost, .srcDevice = copy->srcDevice,
+			 .srcPitch = copy->srcPitch, .dstMemoryType = copy->dstMemoryType, .dstHost = copy->dstHost,
+			 .dstDevice = copy->dstDevice, .dstPitch = copy->dstPitch, .WidthInBytes = copy->WidthInBytes,
+			 .Height = copy->Height, .Depth = 1 } });
+}
+
+EXPORT CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *copy, CUstream stream)
+{
+	ENTER();
+	return issue(stream, (struct op){ .kind = OP_COPY_BOX, .box = *copy });
+}
+
+EXPORT CUresult cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *desc)
+{
+	size_t rows = desc->Height ? desc->Height : 1, layers = desc->Depth ? desc->Depth : 1;
+
+	ENTER();
+	/* Elements of one byte are all that tests need. */
+	if (desc->Format != CU_AD_FORMAT_UNSIGNED_INT8 || desc->NumChannels != 1)
+		return CUDA_ERROR_INVALID_VALUE;
+	*array = keep(sizeof(**array) + desc->Width * rows * layers);
+	(*array)->width = desc->Width;
+	(*array)->rows = rows;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuArrayDestroy(CUarray array)
+{
+	ENTER();
+	return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuMemsetD8Async(CUdeviceptr at, unsigned char value, size_t count, CUstream stream)

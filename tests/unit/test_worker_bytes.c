@@ -140,6 +140,76 @@ static void rows_are_copied_with_their_pitch(struct client *c)
 	CHECK_EQUAL(((uint8_t *)p)[100], 0);
 }
 
+/* A box into an array, from there into another, and to the host; with one byte an element. */
+static void boxes_of_arrays(struct client *c)
+{
+	const uint64_t a = handle_make(OBJECT_ARRAY, 1, 1), b = handle_make(OBJECT_ARRAY, 1, 2);
+	uint8_t bytes[3 * 4 * 10];
+	struct bulk_ref cells = { .offset = 2 * MIB, .size = MIB, .cookie = 3 };
+	struct bulk_ref piece = up_take(c, sizeof(bytes));
+	struct seen *seen;
+	uint64_t s;
+
+	open_context(c);
+	s = stream(c, 1, 1);
+	CHECK_EQUAL(CALL(c, gleamArrayCreate, NULL, .array = a, .width = 20, .height = 8, .depth = 5, .format = 1,
+			 .channels = 1), 0);
+	CHECK_EQUAL(CALL(c, gleamArrayCreate, NULL, .array = b, .width = 20, .height = 8, .depth = 5, .format = 1,
+			 .channels = 1), 0);
+	CHECK_EQUAL(CALL(c, gleamArrayCreate, NULL, .array = handle_make(OBJECT_ARRAY, 1, 3), .width = 20, .format = 2,
+			 .channels = 1), CUDA_ERROR_INVALID_VALUE);
+	pattern(bytes, sizeof(bytes), 4);
+	SEND_FLAGS(c, gleamArrayUp, FRAME_BULK_UP, &piece, .stream = s, .array = a, .x = 2, .y = 3, .z = 1, .width = 10,
+		   .rows = 4, .depth = 3);
+	SEND(c, gleamArrayCopy, .stream = s, .dst_array = b, .dst_x = 5, .dst_y = 1, .dst_z = 2, .src_array = a, .src_x = 2,
+	     .src_y = 3, .src_z = 1, .width = 10, .rows = 4, .depth = 3);
+	SEND_FLAGS(c, gleamArrayDown, FRAME_BULK_DOWN, &cells, .stream = s, .array = b, .x = 5, .y = 1, .z = 2, .width = 10,
+		   .rows = 4, .depth = 3);
+	pause_ms(5);
+	CHECK(!have_notice(c, NOTICE_LANDED));
+	up_land(c, &piece, bytes);
+	seen = wait_notice(c, NOTICE_LANDED);
+	CHECK_EQUAL(seen->bulk.size, sizeof(bytes));
+	CHECK_EQUAL(seen->bulk.cookie, 3);
+	CHECK(memcmp(shm_down(&c->shm) + cells.offset, bytes, sizeof(bytes)) == 0);
+	wait_consumed(c, c->up_head);
+
+	/* What can't be done is told to whoever waits for the bytes, in either form. */
+	SEND(c, gleamArrayEnd, .array = b);
+	SEND_FLAGS(c, gleamArrayDown, FRAME_BULK_DOWN, &cells, .stream = s, .array = b, .width = 10, .rows = 4, .depth = 3);
+	CHECK_EQUAL(wait_notice(c, NOTICE_LANDED)->bulk.cookie, 3);
+	CHECK_EQUAL(CALL(c, gleamStreamSync, NULL, .stream = s), CUDA_ERROR_INVALID_HANDLE);
+	c->fake.plan("cuMemcpy3DAsync_v2", CUDA_ERROR_INVALID_VALUE, 0);
+	SEND_FLAGS(c, gleamCopyDown2D, FRAME_BULK_DOWN, &cells, .stream = s, .src = DEVICE_AT(c), .pitch = 256, .width = 100,
+		   .rows = 8);
+	CHECK_EQUAL(wait_notice(c, NOTICE_LANDED)->bulk.cookie, 3);
+	CHECK_EQUAL(CALL(c, gleamStreamSync, NULL, .stream = s), CUDA_ERROR_INVALID_VALUE);
+	SEND(c, gleamArrayEnd, .array = a);
+	CHECK_EQUAL(CALL(c, gleamStreamSync, NULL, .stream = s), 0);
+	CHECK_EQUAL(c->fake.calls("cuArrayDestroy"), 2);
+}
+
+static void box_that_lies_ends_the_session(struct client *c)
+{
+	const uint64_t a = handle_make(OBJECT_ARRAY, 1, 1);
+	struct bulk_ref piece = up_take(c, 100);
+	uint64_t s;
+
+	open_context(c);
+	s = stream(c, 1, 1);
+	CHECK_EQUAL(CALL(c, gleamArrayCreate, NULL, .array = a, .width = 20, .height = 8, .format = 1, .channels = 1), 0);
+	/* The product wraps to what came. */
+	SEND_FLAGS(c, gleamArrayUp, FRAME_BULK_UP, &piece, .stream = s, .array = a, .width = 1ull << 32, .rows = 1ull << 32,
+		   .depth = 1);
+	CHECK_EQUAL(wait_exit(c), EXIT_PROTOCOL);
+}
+
+static void unregistered_boxes(struct client *c)
+{
+	boxes_of_arrays(c);
+	CHECK_EQUAL(c->fake.ask(FAKE_PAGEABLE), 0);
+}
+
 static void no_registering(struct client *c)
 {
 	c->fake.refuse_register(true);
@@ -445,6 +515,9 @@ IN_CHILD(upload_waits_for_its_landing, NULL)
 IN_CHILD(late_copy_lands_before_its_progress, NULL)
 IN_CHILD(arena_goes_round, NULL)
 IN_CHILD(rows_are_copied_with_their_pitch, NULL)
+IN_CHILD(boxes_of_arrays, NULL)
+IN_CHILD(unregistered_boxes, no_registering)
+IN_CHILD(box_that_lies_ends_the_session, NULL)
 IN_CHILD(unregistered_session_memory_works, no_registering)
 IN_CHILD(unregistered_late_copy, no_registering)
 IN_CHILD(unregistered_rows, no_registering)
@@ -462,6 +535,9 @@ int main(void)
 		cmocka_unit_test(test_late_copy_lands_before_its_progress),
 		cmocka_unit_test(test_arena_goes_round),
 		cmocka_unit_test(test_rows_are_copied_with_their_pitch),
+		cmocka_unit_test(test_boxes_of_arrays),
+		cmocka_unit_test(test_unregistered_boxes),
+		cmocka_unit_test(test_box_that_lies_ends_the_session),
 		cmocka_unit_test(test_unregistered_session_memory_works),
 		cmocka_unit_test(test_unregistered_late_copy),
 		cmocka_unit_test(test_unregistered_rows),
