@@ -8,6 +8,7 @@
 
 #include "gen/bodies.h"
 #include "gen/msg.h"
+#include "libgleamcuda/array.h"
 #include "libgleamcuda/call.h"
 #include "libgleamcuda/capture.h"
 #include "libgleamcuda/context.h"
@@ -375,6 +376,89 @@ CUresult do_cuMemcpyBatchAsync(struct call *call, CUdeviceptr *dsts, CUdeviceptr
 			       CUstream hStream)
 {
 	CUresult result = do_cuMemcpyBatchAsync_v2(call, dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, hStream);
+
+	if (result && failIdx)
+		*failIdx = SIZE_MAX;
+	return result;
+}
+
+/* One side of a box of a batch; sizes are in elements of the array, or bytes where there is none. */
+static CUresult operand_check(struct call *call, const CUmemcpy3DOperand *operand, struct array **array_out)
+{
+	*array_out = NULL;
+	if (operand->type == CU_MEMCPY_OPERAND_TYPE_POINTER)
+		return operand->op.ptr.ptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	if (operand->type != CU_MEMCPY_OPERAND_TYPE_ARRAY)
+		return CUDA_ERROR_INVALID_VALUE;
+	return array_find(call, operand->op.array.array, array_out);
+}
+
+static CUresult batch_box(struct call *call, const CUDA_MEMCPY3D_BATCH_OP *op, CUstream hStream)
+{
+	struct array *src_array, *dst_array;
+	const CUmemcpy3DOperand *src = &op->src, *dst = &op->dst;
+	size_t element = 1, width = op->extent.width, height = op->extent.height;
+	CUDA_MEMCPY3D box = { .Height = height, .Depth = op->extent.depth };
+	CUresult result = operand_check(call, src, &src_array);
+
+	if (!result)
+		result = operand_check(call, dst, &dst_array);
+	if (result)
+		return result;
+	if (op->srcAccessOrder < CU_MEMCPY_SRC_ACCESS_ORDER_STREAM || op->srcAccessOrder > CU_MEMCPY_SRC_ACCESS_ORDER_ANY)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (src_array || dst_array)
+		element = (src_array ? src_array : dst_array)->element;
+	if (width > DEVICE_SPAN_MAX || height > DEVICE_SPAN_MAX || op->extent.depth > DEVICE_SPAN_MAX)
+		return CUDA_ERROR_INVALID_VALUE;
+	box.WidthInBytes = width * element;
+	if (src_array) {
+		box.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+		box.srcArray = src->op.array.array;
+		box.srcXInBytes = src->op.array.offset.x * element;
+		box.srcY = src->op.array.offset.y;
+		box.srcZ = src->op.array.offset.z;
+	} else {
+		if ((src->op.ptr.rowLength && src->op.ptr.rowLength < width) || src->op.ptr.rowLength > DEVICE_SPAN_MAX)
+			return CUDA_ERROR_INVALID_VALUE;
+		box.srcMemoryType = CU_MEMORYTYPE_UNIFIED;
+		box.srcDevice = src->op.ptr.ptr;
+		box.srcPitch = (src->op.ptr.rowLength ? src->op.ptr.rowLength : width) * element;
+		box.srcHeight = src->op.ptr.layerHeight ? src->op.ptr.layerHeight : height;
+	}
+	if (dst_array) {
+		box.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+		box.dstArray = dst->op.array.array;
+		box.dstXInBytes = dst->op.array.offset.x * element;
+		box.dstY = dst->op.array.offset.y;
+		box.dstZ = dst->op.array.offset.z;
+	} else {
+		if ((dst->op.ptr.rowLength && dst->op.ptr.rowLength < width) || dst->op.ptr.rowLength > DEVICE_SPAN_MAX)
+			return CUDA_ERROR_INVALID_VALUE;
+		box.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
+		box.dstDevice = dst->op.ptr.ptr;
+		box.dstPitch = (dst->op.ptr.rowLength ? dst->op.ptr.rowLength : width) * element;
+		box.dstHeight = dst->op.ptr.layerHeight ? dst->op.ptr.layerHeight : height;
+	}
+	return run_3d(call, &box, hStream, true);
+}
+
+CUresult do_cuMemcpy3DBatchAsync_v2(struct call *call, size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList,
+				    unsigned long long flags, CUstream hStream)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	if (!numOps || !opList || flags || !hStream || hStream == CU_STREAM_LEGACY)
+		return CUDA_ERROR_INVALID_VALUE;
+	for (size_t i = 0; i < numOps && !result; i++)
+		result = batch_box(call, &opList[i], hStream);
+	return result;
+}
+
+CUresult do_cuMemcpy3DBatchAsync(struct call *call, size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, size_t *failIdx,
+				 unsigned long long flags, CUstream hStream)
+{
+	CUresult result = do_cuMemcpy3DBatchAsync_v2(call, numOps, opList, flags, hStream);
 
 	if (result && failIdx)
 		*failIdx = SIZE_MAX;

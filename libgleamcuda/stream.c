@@ -403,6 +403,7 @@ void stream_context_closed(struct context *context)
 	__atomic_store_n(&legacy->last_seq, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&legacy->own_seq, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&legacy->flush_seq, 0, __ATOMIC_RELAXED);
+	legacy->attributes = (struct stream_attributes){ .policy = 0 };
 	__atomic_store_n(&context->last_seq, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&context->done_seq, 0, __ATOMIC_RELAXED);
 }
@@ -479,7 +480,7 @@ CUresult do_cuStreamGetPriority(struct call *call, CUstream hStream, int *priori
 		return result;
 	if (!priority)
 		return CUDA_ERROR_INVALID_VALUE;
-	*priority = stream_find(call, handle)->priority;
+	*priority = __atomic_load_n(&stream_find(call, handle)->priority, __ATOMIC_RELAXED);
 	return CUDA_SUCCESS;
 }
 

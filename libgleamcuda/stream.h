@@ -12,6 +12,15 @@
 #include "libgleamcuda/call.h"
 #include "libgleamcuda/late.h"
 
+/* Zero is how a stream begins. */
+struct stream_attributes {
+	CUaccessPolicyWindow window;
+	CUsynchronizationPolicy policy;
+	CUlaunchMemSyncDomainMap map;
+	bool has_map;
+	CUlaunchMemSyncDomain domain;
+};
+
 struct stream {
 	/* set at birth, then only read */
 	struct context *context;
@@ -19,7 +28,7 @@ struct stream {
 	uint64_t id;	 /* cuStreamGetId: never used again */
 	uint32_t word;	 /* progress word */
 	unsigned int flags;
-	int priority;
+	int priority; /* atomic: cuStreamSetAttribute changes it */
 
 	/* atomics */
 	uint64_t last_seq;  /* of the newest command; of a legacy stream: of all blocking streams of its context too */
@@ -30,6 +39,8 @@ struct stream {
 	struct late_list late; /* copies to page-locked memory whose bytes have not arrived */
 
 	struct capture_member *capture; /* guarded by graph_lock() */
+
+	struct stream_attributes attributes; /* guarded by streamattr.c's lock */
 };
 
 /* The stream of a wire handle that call_stream() gave. */
