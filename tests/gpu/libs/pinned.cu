@@ -113,7 +113,8 @@ static void mapped()
 	MUST(cudaGetLastError());
 	MUST(cudaDeviceSynchronize());
 	for (int i = 0; i < count; i++)
-		wrong += out[i] != 4.0f + 2.0f * (float)i;
+		if (out[i] != 4.0f + 2.0f * (float)i && !wrong++)
+			printf("mapped memory: value %d is %g, not %g\n", i, out[i], 4.0f + 2.0f * (float)i);
 	CHECK(!wrong, "%d of %d values in mapped memory", wrong, count);
 	result_add(out, count * sizeof(float));
 	MUST(cudaFreeHost(in));
