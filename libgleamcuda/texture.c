@@ -86,13 +86,17 @@ static CUresult resource_array(struct call *call, CUarray handle, uint64_t *wire
 }
 
 /* Memory that is not the device's must not reach the driver as if it were. */
-static CUresult resource_memory(uint64_t address, uint64_t size)
+static CUresult resource_memory(struct call *call, uint64_t address, uint64_t size)
 {
+	enum place place;
 	uint64_t left;
 
-	if (!address || place_of(address, &left) != PLACE_DEVICE || size > left)
+	if (!address)
 		return CUDA_ERROR_INVALID_VALUE;
-	return CUDA_SUCCESS;
+	place = place_of(address, &left);
+	if (place == PLACE_PINNED)
+		return call_refuse(call, "textures lie over device memory; a page-locked range is only mirrored there");
+	return place == PLACE_DEVICE && size <= left ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult resource_put(struct call *call, const CUDA_RESOURCE_DESC *resource, struct msg_gleamTexCreate *m)
@@ -112,7 +116,7 @@ static CUresult resource_put(struct call *call, const CUDA_RESOURCE_DESC *resour
 		m->format = resource->res.linear.format;
 		m->channels = resource->res.linear.numChannels;
 		m->width = resource->res.linear.sizeInBytes;
-		return resource_memory(m->resource, m->width);
+		return resource_memory(call, m->resource, m->width);
 	case CU_RESOURCE_TYPE_PITCH2D:
 		m->resource = resource->res.pitch2D.devPtr;
 		m->format = resource->res.pitch2D.format;
@@ -125,7 +129,7 @@ static CUresult resource_put(struct call *call, const CUDA_RESOURCE_DESC *resour
 		    m->pitch > DEVICE_SPAN_MAX || __builtin_mul_overflow(m->pitch, m->height - 1, &span) ||
 		    __builtin_add_overflow(span, m->width * size, &span))
 			return CUDA_ERROR_INVALID_VALUE;
-		return resource_memory(m->resource, span);
+		return resource_memory(call, m->resource, span);
 	default:
 		return CUDA_ERROR_INVALID_VALUE;
 	}

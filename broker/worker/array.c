@@ -5,8 +5,13 @@
  *
  * A level's object has own set, to what the driver calls the mipmapped array: it is forgotten with that, not destroyed.
  */
+#include <stdlib.h>
+
 #include "broker/worker/copy.h"
+#include "broker/worker/fault.h"
 #include "broker/worker/state.h"
+#include "broker/worker/stream.h"
+#include "broker/worker/sync.h"
 #include "gen/worker_bodies.h"
 
 CUresult worker_do_gleamArrayCreate(struct worker *w, struct cmd *cmd, const struct msg_gleamArrayCreate *m)
@@ -25,19 +30,80 @@ CUresult worker_do_gleamArrayCreate(struct worker *w, struct cmd *cmd, const str
 	return CMD_BROKEN;
 }
 
-CUresult worker_do_gleamArrayEnd(struct worker *w, struct cmd *cmd, const struct msg_gleamArrayEnd *m)
+struct levels {
+	struct worker *w;
+	void *mipmap;
+};
+
+static void level_forget(void *arg, uint64_t handle, struct object *o)
 {
-	struct object *o = object_find(w->tables, OBJECT_ARRAY, m->array);
-	CUarray array;
+	const struct levels *levels = arg;
+
+	if (o->own == levels->mipmap)
+		object_erase(levels->w->tables, handle);
+}
+
+/*
+ * The driver may wait for the context's work before it frees an array, and that work may wait for a host function whose
+ * end only this thread can hear of: as when a module is unloaded, the work is waited for here first, and the object
+ * stays in its table until then.
+ */
+static void end_now(struct worker *w, struct join *join)
+{
+	uint64_t handle = join->a;
+	enum object_type type = handle_type(handle);
+	struct object *o = object_find(w->tables, type, handle);
+	struct context *c = o && o->ctx < SESSION_CONTEXTS ? &w->contexts[o->ctx] : NULL;
+	CUresult r;
+
+	if (o && host_calls_pending(w, c)) {
+		streams_join(w, c, join);
+		return;
+	}
+	if (o) {
+		struct levels levels = { .w = w, .mipmap = o->driver };
+
+		r = context_use(w, c);
+		if (type == OBJECT_MIPMAP)
+			object_each(w->tables, OBJECT_ARRAY, level_forget, &levels);
+		object_remove(w, handle);
+		if (r == CUDA_SUCCESS)
+			r = type == OBJECT_MIPMAP ? w->drv.cuMipmappedArrayDestroy(levels.mipmap) :
+						    w->drv.cuArrayDestroy(levels.mipmap);
+		if (r != CUDA_SUCCESS)
+			fault_latch(w, join->hdr.ctx, r, join->hdr.op, join->hdr.seq);
+	}
+	free(join);
+}
+
+static CUresult end(struct worker *w, struct cmd *cmd, enum object_type type, uint64_t handle)
+{
+	struct object *o = object_find(w->tables, type, handle);
+	struct join *join;
 
 	/* Its context may have ended before. */
 	if (!o)
 		return CUDA_SUCCESS;
 	if (o->own)
 		return CMD_BROKEN;
-	array = o->driver;
-	object_remove(w, m->array);
-	return w->drv.cuArrayDestroy(array);
+	join = calloc(1, sizeof(*join));
+	if (!join)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	join->done = end_now;
+	join->hdr = *cmd->hdr;
+	join->a = handle;
+	streams_join(w, o->ctx < SESSION_CONTEXTS ? &w->contexts[o->ctx] : NULL, join);
+	return CUDA_SUCCESS;
+}
+
+CUresult worker_do_gleamArrayEnd(struct worker *w, struct cmd *cmd, const struct msg_gleamArrayEnd *m)
+{
+	return end(w, cmd, OBJECT_ARRAY, m->array);
+}
+
+CUresult worker_do_gleamMipmapEnd(struct worker *w, struct cmd *cmd, const struct msg_gleamMipmapEnd *m)
+{
+	return end(w, cmd, OBJECT_MIPMAP, m->mipmap);
 }
 
 CUresult worker_do_gleamMipmapCreate(struct worker *w, struct cmd *cmd, const struct msg_gleamMipmapCreate *m)
@@ -71,30 +137,6 @@ CUresult worker_do_gleamMipmapLevel(struct worker *w, struct cmd *cmd, const str
 		return CMD_BROKEN;
 	object_find(w->tables, OBJECT_ARRAY, m->array)->own = mipmap;
 	return CUDA_SUCCESS;
-}
-
-struct levels {
-	struct worker *w;
-	void *mipmap;
-};
-
-static void level_forget(void *arg, uint64_t handle, struct object *o)
-{
-	const struct levels *levels = arg;
-
-	if (o->own == levels->mipmap)
-		object_erase(levels->w->tables, handle);
-}
-
-CUresult worker_do_gleamMipmapEnd(struct worker *w, struct cmd *cmd, const struct msg_gleamMipmapEnd *m)
-{
-	struct levels levels = { .w = w };
-
-	if (!object_get(w, OBJECT_MIPMAP, m->mipmap, false, &levels.mipmap))
-		return CUDA_SUCCESS;
-	object_each(w->tables, OBJECT_ARRAY, level_forget, &levels);
-	object_remove(w, m->mipmap);
-	return w->drv.cuMipmappedArrayDestroy(levels.mipmap);
 }
 
 /* ---- copies ---- */

@@ -175,8 +175,8 @@ static void boxes_of_arrays(struct client *c)
 	wait_consumed(c, c->up_head);
 
 	/* What can't be done is told to whoever waits for the bytes, in either form. */
-	SEND(c, gleamArrayEnd, .array = b);
-	SEND_FLAGS(c, gleamArrayDown, FRAME_BULK_DOWN, &cells, .stream = s, .array = b, .width = 10, .rows = 4, .depth = 3);
+	SEND_FLAGS(c, gleamArrayDown, FRAME_BULK_DOWN, &cells, .stream = s, .array = handle_make(OBJECT_ARRAY, 2, 1),
+		   .width = 10, .rows = 4, .depth = 3);
 	CHECK_EQUAL(wait_notice(c, NOTICE_LANDED)->bulk.cookie, 3);
 	CHECK_EQUAL(CALL(c, gleamStreamSync, NULL, .stream = s), CUDA_ERROR_INVALID_HANDLE);
 	c->fake.plan("cuMemcpy3DAsync_v2", CUDA_ERROR_INVALID_VALUE, 0);
@@ -184,8 +184,17 @@ static void boxes_of_arrays(struct client *c)
 		   .rows = 8);
 	CHECK_EQUAL(wait_notice(c, NOTICE_LANDED)->bulk.cookie, 3);
 	CHECK_EQUAL(CALL(c, gleamStreamSync, NULL, .stream = s), CUDA_ERROR_INVALID_VALUE);
+	/* An array ends when what was sent before has run. */
+	load_functions(c);
+	launch_hold(c, s);
 	SEND(c, gleamArrayEnd, .array = a);
+	SEND(c, gleamArrayEnd, .array = b);
+	pause_ms(10);
+	CHECK_EQUAL(c->fake.calls("cuArrayDestroy"), 0);
+	c->fake.release(1);
 	CHECK_EQUAL(CALL(c, gleamStreamSync, NULL, .stream = s), 0);
+	for (int i = 0; i < 500 && c->fake.calls("cuArrayDestroy") < 2; i++)
+		pause_ms(10);
 	CHECK_EQUAL(c->fake.calls("cuArrayDestroy"), 2);
 }
 
