@@ -590,6 +590,44 @@ static void context_check(CUdevice device, CUcontext primary)
 	}
 }
 
+/* The device's own context ends and begins again: what was in it is gone, and new arrays work. */
+static void reset_check(CUdevice device)
+{
+	CUDA_ARRAY3D_DESCRIPTOR desc = { 64, 64, 0, CU_AD_FORMAT_FLOAT, 1, CUDA_ARRAY3D_SURFACE_LDST }, told;
+	CUDA_RESOURCE_DESC resource = { .resType = CU_RESOURCE_TYPE_ARRAY };
+	CUDA_TEXTURE_DESC how = { .filterMode = CU_TR_FILTER_MODE_POINT };
+	uint32_t from[16], to[16] = { 0 };
+	CUmipmappedArray mipmap;
+	CUcontext context;
+	CUarray array, level;
+	CUtexObject texture;
+	CUsurfObject surface;
+
+	for (int turn = 0; turn < 3; turn++) {
+		MUST(cuArray3DCreate_v2(&array, &desc));
+		MUST(cuMipmappedArrayCreate(&mipmap, &desc, 4));
+		MUST(cuMipmappedArrayGetLevel(&level, mipmap, 2));
+		resource.res.array.hArray = array;
+		MUST(cuTexObjectCreate(&texture, &resource, &how, NULL));
+		MUST(cuSurfObjectCreate(&surface, &resource));
+		MUST(cuDevicePrimaryCtxReset(device));
+		MUST(cuDevicePrimaryCtxRetain(&context, device));
+		MUST(cuCtxSetCurrent(context));
+		if (prog_on_gleam()) {
+			EXPECT(cuArray3DGetDescriptor_v2(&told, array), CUDA_ERROR_INVALID_HANDLE);
+			EXPECT(cuArray3DGetDescriptor_v2(&told, level), CUDA_ERROR_INVALID_HANDLE);
+			EXPECT(cuTexObjectGetTextureDesc(&how, texture), CUDA_ERROR_INVALID_VALUE);
+			EXPECT(cuSurfObjectDestroy(surface), CUDA_ERROR_INVALID_VALUE);
+		}
+		array = array_new(16, 0, 0, CU_AD_FORMAT_UNSIGNED_INT32, 1, 0);
+		pattern(from, sizeof(from), (uint32_t)turn);
+		MUST(cuMemcpyHtoA_v2(array, 0, from, sizeof(from)));
+		MUST(cuMemcpyAtoH_v2(to, array, 0, sizeof(to)));
+		CHECK(!memcmp(from, to, sizeof(from)), "an array after reset %d", turn + 1);
+		MUST(cuArrayDestroy(array));
+	}
+}
+
 int main(void)
 {
 	CUcontext context;
@@ -611,5 +649,6 @@ int main(void)
 	mipmap_check();
 	context_check(device, context);
 	MUST(cuStreamDestroy(stream));
+	reset_check(device);
 	return prog_end();
 }
