@@ -255,7 +255,7 @@ static CUresult down_pieces(struct call *call, const struct copy *c, struct late
 static CUresult copy_down(struct call *call, const struct copy *c)
 {
 	struct stream *stream = stream_find(call, c->stream);
-	uint64_t before = __atomic_load_n(&stream->last_seq, __ATOMIC_ACQUIRE);
+	uint64_t before = __atomic_load_n(&stream->context->last_seq, __ATOMIC_ACQUIRE);
 	CUresult result;
 
 	if (c->async && c->dst_place == PLACE_PINNED)
