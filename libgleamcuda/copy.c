@@ -44,6 +44,23 @@ enum place place_of(uint64_t address, uint64_t *left_out)
 	}
 }
 
+bool place_holds(uint64_t address, uint64_t size)
+{
+	struct range range;
+	uint64_t left, at;
+
+	place_of(address, &left);
+	if (size <= left)
+		return true;
+	if (size > UINT64_MAX - address || !range_find(address, &range))
+		return false;
+	/* What the program has mapped side by side is one memory to the device. */
+	for (at = range.start + range.size; range.kind == RANGE_MAPPED && at < address + size; at += range.size)
+		if (!range_find(at, &range) || range.start != at)
+			return false;
+	return range.kind == RANGE_MAPPED;
+}
+
 /* ---- to the device ---- */
 
 /* @rows rows of @width bytes become one after the other. */

@@ -23,6 +23,8 @@ enum place {
 
 /* Where @address lies. @left_out: bytes from there to the end of its range; UINT64_MAX for pageable memory. */
 enum place place_of(uint64_t address, uint64_t *left_out);
+/* Are @size bytes from @address on all there? Mappings that lie side by side count as one. */
+bool place_holds(uint64_t address, uint64_t size);
 
 /*
  * Some rows of @width bytes. @async: as the ...Async functions mean it (page-locked memory may be read and written

@@ -66,7 +66,9 @@ static CUresult linear(struct call *call, uint64_t dst, int want_dst, uint64_t s
 		return CUDA_ERROR_INVALID_VALUE;
 	if (want_src == PLACE_DEVICE && c.src_place == PLACE_PAGEABLE)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!dst || !src || size > dst_left || size > src_left)
+	if (!dst || !src)
+		return CUDA_ERROR_INVALID_VALUE;
+	if ((size > dst_left && !place_holds(dst, size)) || (size > src_left && !place_holds(src, size)))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (__builtin_expect(captured, 0)) {
 		struct graph_box box = { .dst = dst, .dst_pitch = size, .dst_height = 1, .src = src, .src_pitch = size,
@@ -234,8 +236,11 @@ static CUresult boxes(struct call *call, const struct copy_side *dst, const stru
 
 	if (depth > 1 && (dst->height < height || src->height < height))
 		return CUDA_ERROR_INVALID_VALUE;
-	if ((depth - 1) * dst_slice + (height - 1) * c.dst_pitch + width > dst_left ||
-	    (depth - 1) * src_slice + (height - 1) * c.src_pitch + width > src_left)
+
+	uint64_t dst_span = (depth - 1) * dst_slice + (height - 1) * c.dst_pitch + width;
+	uint64_t src_span = (depth - 1) * src_slice + (height - 1) * c.src_pitch + width;
+
+	if ((dst_span > dst_left && !place_holds(c.dst, dst_span)) || (src_span > src_left && !place_holds(c.src, src_span)))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (__builtin_expect(captured, 0)) {
 		struct graph_box box = { .dst = c.dst, .dst_pitch = c.dst_pitch,
@@ -475,10 +480,11 @@ static CUresult set_check(struct call *call, CUdeviceptr dst, uint64_t pitch, ui
 
 	if (place == PLACE_PAGEABLE)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (rows > 1 && (pitch < width || rows - 1 > left / pitch))
+	if (width > DEVICE_SPAN_MAX || (rows > 1 && (pitch < width || rows - 1 > DEVICE_SPAN_MAX / pitch)))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (width > left || (rows - 1) * pitch > left - width)
-		return CUDA_ERROR_INVALID_VALUE;
+		if (!place_holds(dst, (rows - 1) * pitch + width))
+			return CUDA_ERROR_INVALID_VALUE;
 	/* The device writes to host memory: to the worker's mirror of it. */
 	return place == PLACE_PINNED ? exposed_need(call, dst) : CUDA_SUCCESS;
 }

@@ -287,6 +287,7 @@ CUresult do_cuLibraryGetGlobal(struct call *call, CUdeviceptr *dptr, size_t *byt
 CUresult do_cuLibraryGetManaged(struct call *call, CUdeviceptr *dptr, size_t *bytes, CUlibrary library, const char *name)
 {
 	struct program *program;
+	uint64_t address, size;
 	CUresult result;
 
 	if ((!dptr && !bytes) || !name)
@@ -294,6 +295,8 @@ CUresult do_cuLibraryGetManaged(struct call *call, CUdeviceptr *dptr, size_t *by
 	result = library_of(library, &program);
 	if (!result && !program->answer)
 		result = program->load_result;
+	if (!result)
+		result = program_variable(call, program, name, &address, &size);
 	return result ? result : call_refuse(call, "__managed__ variables are not served: host and device have no memory in common");
 }
 

@@ -191,6 +191,12 @@ int main(void)
 		EXPECT(tile_encode(NULL, &plain, BASE), CUDA_ERROR_INVALID_VALUE);
 		EXPECT(tile_encode(&map, &plain, BASE), CUDA_ERROR_NOT_SUPPORTED);
 		EXPECT(cuTensorMapReplaceAddress(&map, BASE), CUDA_ERROR_NOT_SUPPORTED);
+		EXPECT(cuTensorMapEncodeIm2col(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, BASE, plain.dims, plain.strides, NULL,
+					       NULL, 16, 64, plain.steps, 0, 0, 0, 0),
+		       CUDA_ERROR_INVALID_VALUE);
+		EXPECT(cuTensorMapEncodeIm2colWide(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, BASE, plain.dims, plain.strides, 0,
+						   0, 16, 64, plain.steps, 0, 0, 0, 0, 0),
+		       CUDA_ERROR_INVALID_VALUE);
 		CHECK(((unsigned char *)&map)[0] == 0x33 && ((unsigned char *)&map)[127] == 0x33,
 		      "a map that was refused was written");
 		return prog_end();
