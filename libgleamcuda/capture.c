@@ -326,15 +326,15 @@ CUresult capture_record(struct call *call, uint64_t handle, struct capture_mark 
 
 CUresult capture_asked(struct capture_mark **mark)
 {
-	graph_lock();
-	if (*mark) {
-		struct capture *capture = capture_of_id((*mark)->capture);
+	struct capture *capture;
 
-		if (capture)
-			capture->invalid = true;
-	}
+	graph_lock();
+	capture = *mark ? capture_of_id((*mark)->capture) : NULL;
+	if (capture)
+		capture->invalid = true;
 	graph_unlock();
-	return CUDA_ERROR_CAPTURED_EVENT;
+	/* Once the capture is over the driver says something else (read off an H200). */
+	return capture ? CUDA_ERROR_CAPTURED_EVENT : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult capture_wait(struct call *call, uint64_t handle, struct capture_mark **mark)

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "broker/lib/patch.h"
 #include "gen/msg.h"
 #include "libgleamcuda/call.h"
 #include "libgleamcuda/log.h"
@@ -413,13 +414,18 @@ static void apply_one(struct exposed *e, uint64_t address, const uint8_t *bytes,
 void exposed_apply(struct reader *r)
 {
 	uint64_t address = get_u64(r);
-	uint32_t size = 0;
+	uint32_t size = 0, offset = 0, run_size;
 	const uint8_t *bytes = get_bytes(r, FRAME_SIZE_MAX, &size);
+	const uint8_t *run;
 
-	if (r->fault || address > UINT64_MAX - size)
+	if (r->fault)
 		return;
 	pthread_mutex_lock(&lock);
-	for (struct exposed *e = all; e; e = e->next)
-		apply_one(e, address, bytes, size);
+	while (patch_next(bytes, size, &offset, &address, &run, &run_size) > 0 && address <= UINT64_MAX - run_size) {
+		for (struct exposed *e = all; e; e = e->next)
+			if (address < e->start + e->size && e->start < address + run_size)
+				apply_one(e, address, run, run_size);
+		address += run_size;
+	}
 	pthread_mutex_unlock(&lock);
 }

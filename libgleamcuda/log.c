@@ -26,6 +26,13 @@ static void log_open(void)
 		log_fd = STDERR_FILENO;
 	else
 		log_fd = open(where, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	if (log_fd >= 0 && log_fd < STDERR_FILENO) {
+		/* A closed stdout or stdin of the program is not ours to fill. */
+		int above = fcntl(log_fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+
+		close(log_fd);
+		log_fd = above;
+	}
 }
 
 bool gleam_log_wanted(void)

@@ -49,6 +49,18 @@ struct session *session_current(void)
 
 /* ---- finding the daemon ---- */
 
+/* A program that has closed its stdout must not write into our socket: descriptors of ours begin at 3. Takes @fd. */
+static int fd_above_stdio(int fd)
+{
+	int above;
+
+	if (fd < 0 || fd > STDERR_FILENO)
+		return fd;
+	above = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+	close(fd);
+	return above;
+}
+
 static int socket_try(const char *path)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
@@ -57,7 +69,7 @@ static int socket_try(const char *path)
 	if (strlen(path) >= sizeof(address.sun_path))
 		return -ENAMETOOLONG;
 	strcpy(address.sun_path, path);
-	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	fd = fd_above_stdio(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
 	if (fd < 0)
 		return -errno;
 	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
@@ -234,7 +246,7 @@ static int open_answer(int fd, struct opened *opened_out)
 		opened_out->end = END_VERSION;
 		goto close_fds;
 	}
-	opened_out->doorbell = fds[1];
+	opened_out->doorbell = fd_above_stdio(fds[1]);
 	return 0;
 
 close_fds:

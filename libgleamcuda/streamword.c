@@ -172,7 +172,8 @@ static CUresult op_check(const struct call *call, const CUstreamBatchMemOpParams
 		return result ? result : word_check(op->waitValue.address, size, &place);
 	case CU_STREAM_MEM_OP_WRITE_VALUE_32:
 	case CU_STREAM_MEM_OP_WRITE_VALUE_64:
-		if (op->writeValue.flags & ~(unsigned int)CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER)
+		/* An H200 refuses to leave the barrier out; asking each device would cost a trip. */
+		if (op->writeValue.flags)
 			return CUDA_ERROR_INVALID_VALUE;
 		return word_check(op->writeValue.address, size, &place);
 	case CU_STREAM_MEM_OP_BARRIER:
@@ -305,7 +306,9 @@ CUresult do_cuStreamBatchMemOp_v2(struct call *call, CUstream stream, unsigned i
 	struct words words = { 0 };
 	CUresult result;
 
-	if (!count || count > WORDS_MAX || !paramArray || flags)
+	if (!count)
+		return CUDA_SUCCESS; /* as the driver */
+	if (count > WORDS_MAX || !paramArray || flags)
 		return CUDA_ERROR_INVALID_VALUE;
 	m.ops_size = count * (uint32_t)sizeof(paramArray[0]);
 	result = words_begin(call, stream, count, paramArray, &words);

@@ -129,7 +129,10 @@ void client_consumed(struct client *client, uint64_t tail, bool fault)
 
 /* ---- in: replies and notices ---- */
 
-/* Into the client's notice ring, or behind what waits for room there. */
+/*
+ * Into the client's notice ring, or behind what waits for room there. While anything waits, replies and words queue up as
+ * well: they may say that bytes are there which are still in the queue.
+ */
 static int notice_put_locked(struct client *client, const uint8_t *frame, uint32_t size)
 {
 	uint8_t *room;
@@ -165,6 +168,33 @@ static int notice_put_locked(struct client *client, const uint8_t *frame, uint32
 	return 0;
 }
 
+static int notice_word(struct client *client, const struct frame_hdr *hdr, struct reader *r);
+
+/* A frame that waited. -EAGAIN: no room yet. */
+static int overflow_deliver_locked(struct client *client, const uint8_t *frame, const struct frame_hdr *hdr)
+{
+	struct reader r = reader_on(frame + sizeof(*hdr), hdr->size - sizeof(*hdr));
+	uint8_t *room;
+	int err;
+
+	if (hdr->kind == FRAME_REPLY) {
+		err = session_reply_post(&client->mirror.shm, frame);
+		return err == -ENOENT ? 0 : err;
+	}
+	err = notice_word(client, hdr, &r);
+	if (err != -ENOENT)
+		return err;
+	err = ring_reserve(&client->n2c, hdr->size, &room);
+	if (err)
+		return err;
+	memcpy(room, frame, hdr->size);
+	ring_commit(&client->n2c, hdr->size);
+	/* Shown at once: a reply may be next, and its caller looks for what came before. */
+	if (ring_publish(&client->n2c))
+		ring_wake_futex(client->n2c.ctl);
+	return 0;
+}
+
 /* What waits for room, oldest first. */
 void client_overflow_retry(void *arg)
 {
@@ -177,18 +207,13 @@ void client_overflow_retry(void *arg)
 	pthread_mutex_lock(&client->deliver_lock);
 	while (at < client->overflow_size) {
 		struct frame_hdr hdr;
-		uint8_t *room;
 
 		memcpy(&hdr, client->overflow + at, sizeof(hdr));
-		err = ring_reserve(&client->n2c, hdr.size, &room);
+		err = overflow_deliver_locked(client, client->overflow + at, &hdr);
 		if (err)
 			break;
-		memcpy(room, client->overflow + at, hdr.size);
-		ring_commit(&client->n2c, hdr.size);
 		at += RING_ALIGN(hdr.size);
 	}
-	if (at && ring_publish(&client->n2c))
-		ring_wake_futex(client->n2c.ctl);
 	client->overflow_size -= at;
 	if (client->overflow_size && at)
 		memmove(client->overflow, client->overflow + at, client->overflow_size);
@@ -242,17 +267,20 @@ static int flow_frame(struct client *client, const uint8_t *frame, uint32_t size
 	if (hdr.size != size || size > FRAME_SIZE_MAX || (hdr.flags & ~FRAME_FLAGS) ||
 	    ((hdr.flags & FRAME_BULK_DOWN) && size < sizeof(hdr) + sizeof(struct bulk_ref)) || (hdr.flags & FRAME_BULK_UP))
 		return -EPROTO;
-	if (hdr.kind == FRAME_REPLY) {
-		err = session_reply_post(&client->mirror.shm, frame);
-		return err == -ENOENT ? 0 : err; /* nobody waits for it any more */
-	}
-	if (hdr.kind != FRAME_NOTICE)
+	if (hdr.kind != FRAME_REPLY && hdr.kind != FRAME_NOTICE)
 		return -EPROTO;
 	r = reader_on(frame + sizeof(hdr), size - sizeof(hdr));
 	pthread_mutex_lock(&client->deliver_lock);
-	err = notice_word(client, &hdr, &r);
-	if (err == -ENOENT)
+	if (client->overflow_size) {
 		err = notice_put_locked(client, frame, size);
+	} else if (hdr.kind == FRAME_REPLY) {
+		err = session_reply_post(&client->mirror.shm, frame);
+		err = err == -ENOENT ? 0 : err; /* nobody waits for it any more */
+	} else {
+		err = notice_word(client, &hdr, &r);
+		if (err == -ENOENT)
+			err = notice_put_locked(client, frame, size);
+	}
 	pthread_mutex_unlock(&client->deliver_lock);
 	return err;
 }

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "broker/lib/patch.h"
 #include "broker/worker/note.h"
 #include "broker/worker/post.h"
 #include "broker/worker/stream.h"
@@ -182,24 +183,29 @@ CUresult worker_do_gleamHostWrite(struct worker *w, struct cmd *cmd, const struc
 	return r;
 }
 
-static void bytes_post(struct worker *w, uint64_t address, const uint8_t *bytes, uint32_t size)
+static void patch_post(struct worker *w, struct patch *patch)
 {
 	static uint8_t payload[RUN_MAX + 32] __attribute__((aligned(8))); /* guarded by ranges_lock */
 	struct writer p = writer_on(payload, sizeof(payload));
 
-	put_u64(&p, address);
-	put_bytes(&p, bytes, size);
+	if (!patch->size)
+		return;
+	put_u64(&p, patch->address);
+	put_bytes(&p, patch->bytes, patch->size);
 	post_notice(w, NOTICE_HOST_BYTES, 0, 0, payload, (uint32_t)p.at);
+	patch_begin(patch, patch->bytes, patch->room);
 }
 
+/* Many small changes, as of an array of numbers, share a notice. */
 static void range_compare(struct worker *w, struct host_range *range)
 {
+	static uint8_t bytes[RUN_MAX]; /* guarded by ranges_lock */
 	uint64_t word = 0; /* of the mirror: its bytes are of one moment */
-	uint64_t run = 0;
-	uint32_t run_size = 0;
+	struct patch patch;
 
+	patch_begin(&patch, bytes, sizeof(bytes));
 	for (uint64_t block = 0; block < range->bytes; block += BLOCK) {
-		if (!run_size && !memcmp((const void *)(uintptr_t)(range->address + block), range->shadow + block, BLOCK))
+		if (!memcmp((const void *)(uintptr_t)(range->address + block), range->shadow + block, BLOCK))
 			continue;
 		for (uint64_t at = block; at < block + BLOCK; at++) {
 			uint8_t now;
@@ -207,22 +213,16 @@ static void range_compare(struct worker *w, struct host_range *range)
 			if (at % 8 == 0)
 				word = __atomic_load_n((const uint64_t *)(uintptr_t)(range->address + at), __ATOMIC_ACQUIRE);
 			now = (uint8_t)(word >> 8 * (at % 8));
-
-			if (now != range->shadow[at]) {
-				range->shadow[at] = now;
-				if (!run_size)
-					run = at;
-				if (++run_size < RUN_MAX)
-					continue;
-			} else if (!run_size) {
+			if (now == range->shadow[at])
 				continue;
+			range->shadow[at] = now;
+			if (!patch_byte(&patch, range->address + at, now)) {
+				patch_post(w, &patch);
+				patch_byte(&patch, range->address + at, now);
 			}
-			bytes_post(w, range->address + run, range->shadow + run, run_size);
-			run_size = 0;
 		}
 	}
-	if (run_size)
-		bytes_post(w, range->address + run, range->shadow + run, run_size);
+	patch_post(w, &patch);
 }
 
 bool host_ranges_any(void)

@@ -222,7 +222,7 @@ static void fork_check(void)
 		MUST(cuGraphLaunch(exec, two));
 	MUST(cuStreamSynchronize(two));
 	CHECK(word(a) == 34 && word(b) == 35 && word(c) == 109, "%u %u %u", word(a), word(b), word(c));
-	EXPECT(cuEventQuery(done), CUDA_ERROR_CAPTURED_EVENT);
+	EXPECT(cuEventQuery(done), CUDA_ERROR_INVALID_VALUE);
 	MUST(cuEventRecord(done, two));
 	MUST(cuEventSynchronize(done));
 	MUST(cuGraphExecDestroy(exec));
@@ -559,7 +559,9 @@ static void host_adds(void *arg)
 static void host_node_check(void)
 {
 	CUdeviceptr data = buffer(4), behind = buffer(4);
-	unsigned int host[2] = { 0, 0 }, want = 1;
+	/* Page-locked: pageable memory is staged, and nothing says that a host node sees it. */
+	unsigned int *host = NULL, want = 1;
+	CUresult locked = cuMemAllocHost((void **)&host, 8);
 	struct meeting m = { .host = host };
 	CUDA_HOST_NODE_PARAMS fn = { .fn = host_doubles, .userData = &m }, got;
 	CUDA_MEMCPY3D down = line(host, 0, NULL, data, 4), up = line(NULL, data, host, 0, 4);
@@ -569,6 +571,8 @@ static void host_node_check(void)
 	CUgraphExec exec;
 	CUgraph graph;
 
+	MUST(locked);
+	host[0] = host[1] = 0;
 	MUST(cuGraphCreate(&graph, 0));
 	nodes[0] = chain_node(graph, data, 1, NULL, 0);
 	MUST(cuGraphAddMemcpyNode(&nodes[1], graph, &nodes[0], 1, &down, context));
@@ -612,6 +616,7 @@ static void host_node_check(void)
 	CHECK(host[0] == (want * 3 + 1) * 2, "a captured host function: %u", host[0]);
 	MUST(cuGraphExecDestroy(exec));
 	MUST(cuGraphDestroy(graph));
+	MUST(cuMemFreeHost(host));
 	MUST(cuStreamDestroy(stream));
 	MUST(cuMemFree(data));
 	MUST(cuMemFree(behind));
@@ -895,7 +900,8 @@ static void memory_check(void)
 	MUST(cuGraphExecDestroy(exec));
 	MUST(cuGraphDestroy(graph));
 	MUST(cuDeviceGetGraphMemAttribute(device, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &used));
-	CHECK(used == 0, "%llu bytes of graphs are in use at the end", (unsigned long long)used);
+	/* A real driver counts what it keeps for the next graph. */
+	CHECK(used == 0 || !prog_on_gleam(), "%llu bytes of graphs are in use at the end", (unsigned long long)used);
 	MUST(cuDeviceGraphMemTrim(device));
 	MUST(cuStreamDestroy(stream));
 	MUST(cuMemFree(out));
