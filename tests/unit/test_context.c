@@ -182,8 +182,8 @@ static void devices(void **state)
 {
 	char text[64];
 	int value = -7;
-	unsigned int mask;
-	size_t size;
+	unsigned int mask = 0;
+	size_t size = 0;
 	CUdevice dev;
 
 	SAYS(INVALID_DEVICE, FAKE_INIT(do_cuDeviceGet(call, &dev, 2)));
@@ -482,7 +482,7 @@ static void destroyed_contexts(void **state)
 	SAYS(INVALID_CONTEXT, FAKE_INIT(do_cuCtxDestroy_v2(call, b)));
 	/* While it is on a stack its place is not used again. */
 	for (int i = 0; i < 3 * SESSION_CONTEXTS; i++) {
-		CUcontext more;
+		CUcontext more = NULL;
 
 		OK(FAKE_INIT(do_cuCtxCreate_v2(call, &more, 0, 0)));
 		assert_ptr_not_equal(context_find(more), context_find(b));
@@ -593,8 +593,8 @@ static void garbage_handles(void **state)
 static void limits(void **state)
 {
 	CUcontext ctx;
-	CUfunc_cache cache;
-	CUsharedconfig shared;
+	CUfunc_cache cache = 0;
+	CUsharedconfig shared = 0;
 	size_t value = 0;
 	uint64_t answer = 1040;
 	int least = 9, greatest = 9;
@@ -726,7 +726,7 @@ static void *thread_body(void *arg)
 	wrong += FAKE_INIT(do_cuCtxGetCurrent(call, &ctx)) != CUDA_SUCCESS || ctx;
 	for (int i = 0; i < 200; i++) {
 		unsigned int version;
-		CUcontext own;
+		CUcontext own = NULL;
 
 		wrong += FAKE_INIT(do_cuDevicePrimaryCtxRetain(call, &got, 0)) != CUDA_SUCCESS || got != p;
 		wrong += FAKE_INIT(do_cuCtxSetCurrent(call, p)) != CUDA_SUCCESS;

@@ -259,8 +259,8 @@ static void streams_have_numbers_of_their_own(void **state)
 static void contexts_have_numbers(void **state)
 {
 	uint64_t number = 0, other = 0;
-	unsigned long long id;
-	CUcontext ctx;
+	unsigned long long id = 0;
+	CUcontext ctx = NULL;
 
 	OK(CALL(CONTEXTS, 4, (CUcontext, uint64_t *), primary, &number));
 	OK(FAKE_INIT(do_cuCtxGetId(call, primary, &id)));
