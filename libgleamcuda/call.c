@@ -25,6 +25,7 @@
 
 uint32_t captures_going;
 CUresult (*capture_gate)(struct call *call);
+void (*call_failed)(const struct call *call, CUresult result);
 
 /*
  * How long a waiting call looks at its slot before it sleeps. A wake-up across cores costs 5 to 50 us, so a spin of that
@@ -105,6 +106,12 @@ CUresult call_leave(struct call *call, CUresult result)
 {
 	if (call->slot != NO_SLOT)
 		session_slot_give(call->session, call->slot);
+	if (__builtin_expect(result != CUDA_SUCCESS, 0)) {
+		void (*failed)(const struct call *, CUresult) = __atomic_load_n(&call_failed, __ATOMIC_ACQUIRE);
+
+		if (failed)
+			failed(call, result);
+	}
 	if (result && gleam_log_wanted() && result != CUDA_ERROR_NOT_READY)
 		gleam_log("%s: error %d", api_names[call->api], (int)result);
 	return result;

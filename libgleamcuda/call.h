@@ -54,6 +54,8 @@ struct call {
 
 CUresult call_enter(struct call *call, enum api api, enum needs needs, bool ptds);
 CUresult call_leave(struct call *call, CUresult result);
+/* Told of every call that fails, where it is left. NULL until there is somebody (logs.c). Atomic. */
+extern void (*call_failed)(const struct call *call, CUresult result);
 /* For what the library sends by itself (service thread, clean-up): as if entered, with @context (may be NULL). Needs a
  * call_leave() too. */
 void call_start(struct call *call, struct session *session, struct context *context);

@@ -31,6 +31,7 @@
 #include "libgleamcuda/kdev.h"
 #include "libgleamcuda/link.h"
 #include "libgleamcuda/log.h"
+#include "libgleamcuda/logs.h"
 #include "libgleamcuda/memory.h"
 #include "libgleamcuda/program.h"
 #include "libgleamcuda/service.h"
@@ -391,6 +392,7 @@ int session_open(CUresult *result_out)
 	context_on_close(texture_context_closed);
 	context_on_close(array_context_closed);
 	context_on_close(memory_context_closed);
+	logs_start();
 	context_on_close(link_context_closed);
 	context_on_close(programs_context_gone);
 	err = service_start(s);

@@ -254,6 +254,53 @@ static void odds(void)
 	EXPECT(cuProfilerStop(), CUDA_SUCCESS);
 }
 
+static int logged;
+
+static void on_log(void *data, CUlogLevel level, char *message, size_t length)
+{
+	*(int *)data += level == CU_LOG_LEVEL_ERROR && strlen(message) >= length / 2;
+}
+
+/* A failed call is in the log, and whoever asked is called. Which failures a driver logs is its own affair: garbage as a
+ * size of memory is one that all do. */
+static void log_check(void)
+{
+	CUlogsCallbackHandle handle = NULL;
+	char text[8192], path[64], line[256] = "";
+	CUlogIterator from = 0, after = 0;
+	size_t size = sizeof(text), later = sizeof(text);
+	CUdeviceptr memory;
+	CUresult result = cuLogsCurrent(&from, 0);
+	FILE *file;
+
+	CHECK(result == CUDA_SUCCESS, "cuLogsCurrent: %d", (int)result);
+	EXPECT(cuLogsRegisterCallback(on_log, &logged, &handle), CUDA_SUCCESS);
+	EXPECT(cuMemAlloc(&memory, 0), CUDA_ERROR_INVALID_VALUE);
+	EXPECT(cuMemFree(12345), CUDA_ERROR_INVALID_VALUE);
+	after = from;
+	EXPECT(cuLogsDumpToMemory(&after, text, &size, 0), CUDA_SUCCESS);
+	CHECK(size < sizeof(text) && strlen(text) <= size, "%zu bytes of log", size);
+	CHECK(!prog_on_gleam() || (logged == 2 && strstr(text, "cuMemFree") && strstr(text, "INVALID_VALUE")),
+	      "%d lines were told of: %s", logged, text);
+	/* The iterator stands behind what was read. */
+	EXPECT(cuLogsDumpToMemory(&after, text, &later, 0), CUDA_SUCCESS);
+	CHECK(later <= 1, "%zu bytes a second time", later);
+	snprintf(path, sizeof(path), "/tmp/gleam-api-log-%d", (int)getpid());
+	EXPECT(cuLogsDumpToFile(&from, path, 0), CUDA_SUCCESS);
+	file = fopen(path, "r");
+	CHECK(file != NULL, "no file was written");
+	if (file) {
+		CHECK(!prog_on_gleam() || (fgets(line, sizeof(line), file) && strstr(line, "cuMemAlloc")), "the file begins with %s",
+		      line);
+		fclose(file);
+	}
+	unlink(path);
+	EXPECT(cuLogsUnregisterCallback(handle), CUDA_SUCCESS);
+	EXPECT(cuMemAlloc(&memory, 0), CUDA_ERROR_INVALID_VALUE);
+	CHECK(!prog_on_gleam() || logged == 2, "called after the end");
+	EXPECT(cuLogsRegisterCallback(NULL, NULL, &handle), CUDA_ERROR_INVALID_VALUE);
+}
+
 static void without_context(void)
 {
 	CUcontext current, popped;
@@ -283,6 +330,7 @@ int main(void)
 	primary_check(device);
 	names_check();
 	odds();
+	log_check();
 	without_context();
 	return prog_end();
 }

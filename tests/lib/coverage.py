@@ -18,6 +18,26 @@ import sys
 import tomllib
 
 CALLS = re.compile(r'pid \d+: calls((?: \w+=\d+)+)$')
+# Bodies that check their arguments and then refuse, or have one answer to everything: they don't count either.
+ALWAYS = {
+    'cuLaunchCooperativeKernelMultiDevice': 'grids over several devices synchronise through memory that the network can\'t share',
+    'cuLibraryGetUnifiedFunction': 'functions for host and device alike need a host that shares memory with the GPU',
+    'cuMemExportToShareableHandle': 'memory can\'t be passed between the workers of a server yet',
+    'cuMemImportFromShareableHandle': 'memory can\'t be passed between the workers of a server yet',
+    'cuMemGetHandleForAddressRange': 'devices on this machine can\'t reach a GPU of another (dma-buf)',
+    'cuMemPoolExportPointer': 'pools can\'t be shared between processes yet',
+    'cuMemPoolExportToShareableHandle': 'pools can\'t be shared between processes yet',
+    'cuMemPoolImportFromShareableHandle': 'pools can\'t be shared between processes yet',
+    'cuMemPoolImportPointer': 'pools can\'t be shared between processes yet',
+    'cuMemAdvise': 'no memory is managed: INVALID_VALUE, as the driver says of other memory',
+    'cuMemDiscardAndPrefetchBatchAsync': 'no memory is managed: INVALID_VALUE, as the driver says of other memory',
+    'cuMemDiscardBatchAsync': 'no memory is managed: INVALID_VALUE, as the driver says of other memory',
+    'cuMemPrefetchAsync': 'no memory is managed: INVALID_VALUE, as the driver says of other memory',
+    'cuMemPrefetchBatchAsync': 'no memory is managed: INVALID_VALUE, as the driver says of other memory',
+    'cuMemRangeGetAttribute': 'no memory is managed: INVALID_VALUE, as the driver says of other memory',
+    'cuMemRangeGetAttributes': 'no memory is managed: INVALID_VALUE, as the driver says of other memory',
+    'cuStreamAttachMemAsync': 'no memory is managed: INVALID_VALUE, as the driver says of other memory',
+}
 # Exported, but in no header of CUDA's: not counted among the functions.
 NOT_PUBLIC = {'cuEGLApiInit', 'cuMemGetAttribute'}
 
@@ -48,7 +68,9 @@ def describe(folder):
             function.family = title
             # A version that stands for another is served as that one is.
             real = entries[entry['same']] if 'same' in entry else entry
-            if real.get('todo'):
+            if base in ALWAYS:
+                function.why = ALWAYS[base]
+            elif real.get('todo'):
                 function.why = function.why or 'not built yet'
             elif real['class'] == 'refuse':
                 function.why = function.why or real['why']
