@@ -13,7 +13,7 @@
 
 #define CLIENT_PROGRAM_SIZE 256
 #define CLIENT_SETTINGS_MAX 4096
-#define CLIENT_OVERFLOW_MAX (64u << 20) /* notices that wait for room: changed bytes of mapped memory may be many; then the session ends */
+#define CLIENT_OVERFLOW_MAX (16u << 20) /* notices that wait for room: changed bytes of mapped memory may be many; then the session ends */
 
 /*
  * NEW: has said nothing. ASKING: asks questions (gleamctl). OPENING: waits for a server and its worker. LIVE: session runs.
