@@ -32,25 +32,25 @@ for pid in "${pids[@]}"; do
 done
 same "connections while 32 clients worked" $((1 + lanes)) "$seen"
 
-# Three turns, the median of the ratios: a busy machine makes single ones meaningless.
+# Three turns, the median of the ratios: a busy machine makes single ones meaningless. Flood and call need a core each at
+# both ends, which all are this machine: with fewer than eight the tail says how the scheduler shares, not how the daemons
+# do, so there the middle is looked at, with a wide bound. The bound of 3 for the tail is for a machine that has them.
+cores=$(nproc)
+quantile=p99 limit=3
+[ "$cores" -ge 8 ] || { quantile=p50 limit=20; }
 ratios=()
 for turn in 1 2 3; do
-	alone=$(cuda latency 1500 | sed -n 1p | json p99)
+	alone=$(cuda latency 1500 | sed -n 1p | json $quantile)
 	start_bg "flood$turn" env LD_LIBRARY_PATH="$OUT/lib" "$OUT/tests/cuda/latency" 1 bulk 4096
 	wait_for 20 grep -q 'session' "$TMP/broker.log"
 	sleep 0.5
-	beside=$(cuda latency 1500 | sed -n 1p | json p99)
+	beside=$(cuda latency 1500 | sed -n 1p | json $quantile)
 	alive "$(bg_pid "flood$turn")" || fail "the flood was over too soon"
 	kill "$(bg_pid "flood$turn")"
-	say "p99 of a small call: $alone us alone, $beside us beside a flood"
+	say "$quantile of a small call: $alone us alone, $beside us beside a flood"
 	ratios+=("$(awk -v a="$alone" -v b="$beside" 'BEGIN {printf "%.2f", b / a}')")
 done
 ratio=$(printf '%s\n' "${ratios[@]}" | sort -n | sed -n 2p)
-say "p99 beside a flood / alone: ${ratios[*]}, median $ratio"
-cores=$(nproc)
-# Flood and call need a core each at both ends, which all are this machine: with fewer than eight the ratio says how the
-# scheduler shares, not how the daemons do. The bound of 3 is for such a machine.
-limit=3
-[ "$cores" -ge 8 ] || limit=25
+say "$quantile beside a flood / alone: ${ratios[*]}, median $ratio"
 between "ratio" 0 "$ratio" $limit
 path_down
