@@ -22,7 +22,8 @@ static void log_open(void)
 
 	if (!where || !*where || !strcmp(where, "0"))
 		return;
-	if (!strcmp(where, "1"))
+	/* "1", and what people try: "info", "stderr", "yes". A file has a slash in its name, so that none appears by accident. */
+	if (!strchr(where, '/'))
 		log_fd = STDERR_FILENO;
 	else
 		log_fd = open(where, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);

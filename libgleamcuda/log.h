@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The library's log: silent unless GLEAM_LOG asks (1: stderr; a path: appended to). Any thread, also in destructors.
+ * The library's log: silent unless GLEAM_LOG asks (1, or any word: stderr; something with a slash: that file is appended to). Any thread, also in destructors.
  */
 #ifndef GLEAM_LOG_H
 #define GLEAM_LOG_H
