@@ -20,6 +20,8 @@ import tomllib
 CALLS = re.compile(r'pid \d+: calls((?: \w+=\d+)+)$')
 # Bodies that check their arguments and then refuse, or have one answer to everything: they don't count either.
 ALWAYS = {
+    'cuCtxDisablePeerAccess': 'no device reaches another\'s memory yet (cuDeviceCanAccessPeer says so)',
+    'cuCtxEnablePeerAccess': 'no device reaches another\'s memory yet (cuDeviceCanAccessPeer says so)',
     'cuLaunchCooperativeKernelMultiDevice': 'grids over several devices synchronise through memory that the network can\'t share',
     'cuLibraryGetUnifiedFunction': 'functions for host and device alike need a host that shares memory with the GPU',
     'cuMemExportToShareableHandle': 'memory can\'t be passed between the workers of a server yet',
