@@ -41,7 +41,7 @@ quantile=p99 limit=3
 ratios=()
 for turn in 1 2 3; do
 	alone=$(cuda latency 1500 | sed -n 1p | json $quantile)
-	start_bg "flood$turn" env LD_LIBRARY_PATH="$OUT/lib" "$OUT/tests/cuda/latency" 1 bulk 4096
+	start_bg "flood$turn" env LD_LIBRARY_PATH="$OUT/lib" "$OUT/tests/cuda/latency" 1 bulk 1048576
 	wait_for 20 grep -q 'session' "$TMP/broker.log"
 	sleep 0.5
 	beside=$(cuda latency 1500 | sed -n 1p | json $quantile)
