@@ -13,5 +13,16 @@ path_up
 differ=("$TOP/tests/cuda/differ.py" --differ "$OUT/tests/cuda/differ" --direct "$TMP/direct" --gleam "$OUT/lib")
 "${differ[@]}" --play "$TOP"/tests/cuda/differ-seeds/*.program || fail "a kept program differs"
 # What fits into the time that a test may take on a busy machine; `make differ` runs all.
-"${differ[@]}" --seeds "${DIFFER_SEEDS:-1:400}" --seconds 30 || fail "seeds differ; tests/cuda/differ.py --shrink makes one smaller"
+# One kind of difference is known and rare, a matter of time (docs/results/consistency.md, transitive landings): a seed that
+# differs is played again, three times, and what differs then again is a failure. All are told.
+if ! "${differ[@]}" --seeds "${DIFFER_SEEDS:-1:400}" --seconds 30 | tee "$TMP/differ.out"; then
+	seeds=$(sed -n 's/^seed \([0-9]*\): differs.*/\1/p' "$TMP/differ.out")
+	[ -n "$seeds" ] || fail "the comparison did not come to an end"
+	for seed in $seeds; do
+		for turn in 1 2 3; do
+			"${differ[@]}" --seeds "$seed:1" || fail "seed $seed differs; tests/cuda/differ.py --shrink $seed makes it smaller"
+		done
+		say "seed $seed differed once and not again"
+	done
+fi
 path_down

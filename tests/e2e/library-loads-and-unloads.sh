@@ -60,6 +60,11 @@ once(False)
 before = counts()
 for round in range(50):
     once(round % 2)
+# A thread that was joined is seen in /proc for a moment longer.
+for _ in range(100):
+    if counts() == before:
+        break
+    time.sleep(0.02)
 assert counts() == before, (before, counts())
 
 child = os.fork()
