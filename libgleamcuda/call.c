@@ -362,11 +362,10 @@ void call_count_bytes(struct call *call, uint64_t bytes)
 
 /* ---- handles ---- */
 
-static CUresult owner_check(struct context *owner, uint32_t epoch)
+static CUresult owner_check(struct context *owner)
 {
 	if (!owner || !__atomic_load_n(&owner->active, __ATOMIC_ACQUIRE))
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-	(void)epoch;
 	return CUDA_SUCCESS;
 }
 
@@ -383,7 +382,7 @@ CUresult call_handle(struct call *call, enum object_type type, const void *handl
 		type = OBJECT_KERNEL;
 	if (!handle_live(type, value))
 		return CUDA_ERROR_INVALID_HANDLE;
-	if (type != OBJECT_LIBRARY && type != OBJECT_KERNEL && owner_check(handle_context(value), 0))
+	if (type != OBJECT_LIBRARY && type != OBJECT_KERNEL && owner_check(handle_context(value)))
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	*handle_out = value;
 	return CUDA_SUCCESS;
