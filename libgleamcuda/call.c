@@ -54,7 +54,9 @@ CUresult call_enter(struct call *call, enum api api, enum needs needs, bool ptds
 {
 	call->api = (uint16_t)api;
 	call->ptds = ptds;
+	call->touches = false;
 	call->slot = NO_SLOT;
+	call->posted = 0;
 	call->context = NULL;
 	call->thread = NULL;
 	call->session = NULL;
@@ -201,6 +203,7 @@ uint64_t call_post(struct call *call)
 		__atomic_store_n(&slot->state, SLOT_SENT, __ATOMIC_RELAXED);
 	}
 	s->seq = seq;
+	call->posted = seq;
 	ring_commit(&s->c2n, size);
 
 	bool wake = ring_publish(&s->c2n);

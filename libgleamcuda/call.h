@@ -36,6 +36,7 @@ enum needs {
 struct call {
 	uint16_t api; /* enum api */
 	bool ptds;    /* NULL streams mean this thread's stream */
+	bool touches; /* what is sent next may write to host memory that kernels reach (exposed.h) */
 	struct thread *thread;
 	struct context *context; /* current; NULL where none is needed and none is set */
 	struct session *session; /* the context's, or the process's; NULL for NEEDS_NONE */
@@ -49,6 +50,7 @@ struct call {
 	/* after call_wait() */
 	struct reader r; /* at the first out field */
 
+	uint64_t posted; /* sequence number of the newest command; 0: none */
 	uint64_t entered_ns; /* only while tracing */
 };
 

@@ -377,13 +377,15 @@ CUresult copy_run(struct call *call, const struct copy *copy)
 	if (c.dst_place != PLACE_DEVICE)
 		return copy_down(call, &c);
 	result = host_src ? copy_up(call, &c) : copy_device(call, &c);
+	if (!result && c.src_place == PLACE_PAGEABLE)
+		stream_uploaded(call, c.stream);
 	/*
 	 * A synchronous copy has waited for its stream natively. The host can't tell, unless something of its own is
 	 * outstanding there: bytes that are to arrive, or functions that are to run. Other streams come after a fence.
 	 */
 	if (result || c.async || !host_src)
 		return result;
-	if (late_any() || hostfunc_outstanding())
+	if (stream_shows(call, stream_find(call, c.stream)))
 		return stream_wait(call, stream_find(call, c.stream));
 	return fence_raise(call, c.stream);
 }

@@ -207,7 +207,7 @@ static CUresult box_up(struct call *call, const struct box *box)
 	if (result || box->async)
 		return result;
 	/* As in copy_run(). */
-	if (late_any() || hostfunc_outstanding())
+	if (stream_shows(call, stream))
 		return stream_wait(call, stream);
 	return fence_raise(call, box->stream);
 }

@@ -43,6 +43,7 @@ struct word {
 };
 
 uint32_t exposed_count;
+uint32_t exposed_everywhere;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 /* guarded by lock */
 static struct exposed *all;
@@ -123,6 +124,8 @@ CUresult exposed_open(struct call *call, uint64_t start, uint64_t size)
 	pthread_mutex_lock(&lock);
 	exposed->next = all;
 	all = exposed;
+	if (start >> 40 != HOST_BASE >> 40)
+		__atomic_fetch_add(&exposed_everywhere, 1, __ATOMIC_RELEASE);
 	__atomic_fetch_add(&exposed_count, 1, __ATOMIC_RELEASE);
 	pthread_mutex_unlock(&lock);
 	return CUDA_SUCCESS;
@@ -142,6 +145,7 @@ CUresult exposed_need(struct call *call, uint64_t address)
 	if (!range_find(address, &range) ||
 	    (range.kind != RANGE_HOST_MADE && range.kind != RANGE_HOST_REGISTERED))
 		return CUDA_SUCCESS; /* a number that looks like an address, or memory that needs nothing */
+	call->touches = true;
 	if (range.dev && exposed_is(range.start))
 		return CUDA_SUCCESS;
 	result = exposed_open(call, range.start, range.size);
@@ -176,6 +180,8 @@ void exposed_close(struct call *call, uint64_t start)
 	exposed = *at;
 	if (exposed) {
 		*at = exposed->next;
+		if (start >> 40 != HOST_BASE >> 40)
+			__atomic_fetch_sub(&exposed_everywhere, 1, __ATOMIC_RELEASE);
 		__atomic_fetch_sub(&exposed_count, 1, __ATOMIC_RELEASE);
 	}
 	pthread_mutex_unlock(&lock);

@@ -12,15 +12,17 @@
 
 #include "broker/lib/codec.h"
 #include "broker/proto/cuda_abi.h"
+#include "libgleamcuda/call.h"
 #include "libgleamcuda/host.h"
 
-struct call;
 struct session;
 
 /* Kernels and host look at it while work runs, without a CUDA call: changes travel after at most this long. */
 #define EXPOSED_EXCHANGE_NS (5 * 1000000ll)
 
 extern uint32_t exposed_count; /* atomic */
+/* Of those, ranges that any kernel may reach without their address among its parameters' words of Gleam's own range. */
+extern uint32_t exposed_everywhere; /* atomic */
 
 static inline bool exposed_any(void)
 {
@@ -55,6 +57,8 @@ static inline CUresult exposed_params(struct call *call, const void *params, uin
 		__builtin_memcpy(&word, at + i, sizeof(word));
 		found |= word >> 40 == HOST_BASE >> 40;
 	}
+	if (__builtin_expect(__atomic_load_n(&exposed_everywhere, __ATOMIC_RELAXED) != 0, 0))
+		call->touches = true;
 	return __builtin_expect(found != 0, 0) ? exposed_params_slow(call, params, size) : CUDA_SUCCESS;
 }
 

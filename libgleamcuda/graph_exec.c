@@ -268,8 +268,10 @@ static CUresult part_launch(struct call *call, uint64_t wire, uint64_t stream)
 	struct msg_gleamGraphLaunch m = { .stream = stream, .graph = wire };
 	CUresult result;
 
-	if (exposed_any())
+	if (exposed_any()) {
 		exposed_push(call);
+		call->touches = true;
+	}
 	result = call_open(call, OP_gleamGraphLaunch, msg_gleamGraphLaunch_size(&m));
 	if (result)
 		return result;

@@ -358,8 +358,7 @@ static __attribute__((noinline)) CUresult launch_send_large(struct call *call, c
 	return result;
 }
 
-/* CUDA_LAUNCH_BLOCKING: every launch waits. */
-static bool launches_block(void)
+bool launches_block(void)
 {
 	static int8_t blocking = -1; /* atomic; read once, as the driver does */
 	int8_t value = __atomic_load_n(&blocking, __ATOMIC_RELAXED);

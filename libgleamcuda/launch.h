@@ -51,4 +51,7 @@ CUresult launch_params_of(const struct function *function, void **params, void *
 /* @to has room for @from->size bytes. */
 void launch_params_pack(const struct function *function, const struct launch_params *from, uint8_t *to);
 
+/* CUDA_LAUNCH_BLOCKING: every launch waits. */
+bool launches_block(void);
+
 #endif

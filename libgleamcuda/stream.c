@@ -16,10 +16,13 @@
 #include "libgleamcuda/event.h"
 #include "libgleamcuda/fence.h"
 #include "libgleamcuda/handle.h"
+#include "libgleamcuda/hostfunc.h"
+#include "libgleamcuda/launch.h"
 #include "libgleamcuda/pool.h"
 #include "libgleamcuda/service.h"
 #include "libgleamcuda/session.h"
 #include "libgleamcuda/stable.h"
+#include "libgleamcuda/streamword.h"
 
 #define STREAM_FLAGS CU_STREAM_NON_BLOCKING
 
@@ -104,6 +107,20 @@ void stream_note(struct call *call, uint64_t handle, uint64_t seq)
 	if (!(stream->flags & CU_STREAM_NON_BLOCKING) && handle != WIRE_STREAM_LEGACY)
 		seq_raise(&stream_legacy(stream->context)->last_seq, seq);
 	seq_raise(&stream->context->last_seq, seq);
+	if (__builtin_expect(call->touches, 0)) {
+		seq_raise(&stream->touch_seq, seq);
+		if (!(stream->flags & CU_STREAM_NON_BLOCKING))
+			seq_raise(&stream_legacy(stream->context)->touch_seq, seq);
+		call->touches = false;
+	}
+}
+
+void stream_uploaded(struct call *call, uint64_t handle)
+{
+	struct stream *stream = stream_find(call, handle);
+
+	if (stream && call->posted)
+		seq_raise(&stream->upload_seq, call->posted);
 }
 
 /* Another blocking stream of the context, as a wait for host data sees it. */
@@ -189,10 +206,44 @@ static bool stream_reached(struct call *call, struct stream *stream, uint64_t se
 	return !seq || session_reached(call->session, stream->word, seq);
 }
 
+bool stream_shows(struct call *call, struct stream *stream)
+{
+	/* Blocking streams wait for each other by way of the legacy one. */
+	struct stream *with = stream->flags & CU_STREAM_NON_BLOCKING ? stream : stream_legacy(stream->context);
+
+	if (late_any() || hostfunc_outstanding() || streamword_waiting(call))
+		return true;
+	return exposed_any() &&
+	       (!stream_reached(call, stream, __atomic_load_n(&stream->touch_seq, __ATOMIC_ACQUIRE)) ||
+		!stream_reached(call, with, __atomic_load_n(&with->touch_seq, __ATOMIC_ACQUIRE)));
+}
+
+/*
+ * A synchronise whose newest command is a copy from pageable memory: what a program does that wants its buffer back, and what
+ * cuMemcpyHtoD is natively. The bytes have been taken, so it is as that copy is here: the call returns, and what other streams
+ * do next comes behind it. Not where the program could tell, nor when a failure has to be told.
+ */
+static bool stream_excused(struct call *call, struct stream *stream)
+{
+	uint64_t seq = __atomic_load_n(&stream->last_seq, __ATOMIC_ACQUIRE);
+
+	if (!seq || seq <= __atomic_load_n(&stream->excused_seq, __ATOMIC_ACQUIRE))
+		return seq && !stream_shows(call, stream) && !session_error_peek(call->session, call->context->index);
+	if (seq != __atomic_load_n(&stream->upload_seq, __ATOMIC_ACQUIRE) || stream_reached(call, stream, seq) ||
+	    launches_block() || stream_shows(call, stream) || session_error_peek(call->session, call->context->index))
+		return false;
+	if (fence_raise(call, stream->handle))
+		return false;
+	seq_raise(&stream->excused_seq, call->posted > seq ? call->posted : seq);
+	return true;
+}
+
 bool stream_done(struct call *call, struct stream *stream)
 {
 	uint64_t seq = __atomic_load_n(&stream->last_seq, __ATOMIC_ACQUIRE);
 
+	if (seq && seq <= __atomic_load_n(&stream->excused_seq, __ATOMIC_ACQUIRE))
+		return stream_landed(stream, seq);
 	if (!stream_reached(call, stream, seq)) {
 		/* One flush for all that was sent before it. */
 		if (__atomic_load_n(&stream->flush_seq, __ATOMIC_ACQUIRE) < seq)
@@ -403,6 +454,9 @@ void stream_context_closed(struct context *context)
 	__atomic_store_n(&legacy->last_seq, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&legacy->own_seq, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&legacy->flush_seq, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&legacy->touch_seq, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&legacy->upload_seq, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&legacy->excused_seq, 0, __ATOMIC_RELAXED);
 	legacy->attributes = (struct stream_attributes){ .policy = 0 };
 	__atomic_store_n(&context->last_seq, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&context->done_seq, 0, __ATOMIC_RELAXED);
@@ -453,7 +507,12 @@ CUresult do_cuStreamSynchronize(struct call *call, CUstream hStream)
 	uint64_t handle;
 	CUresult result = call_stream(call, hStream, &handle);
 
-	return result ? result : stream_wait(call, stream_find(call, handle));
+	if (result)
+		return result;
+
+	struct stream *stream = stream_find(call, handle);
+
+	return stream_excused(call, stream) ? CUDA_SUCCESS : stream_wait(call, stream);
 }
 
 /* ---- questions ---- */

@@ -34,6 +34,9 @@ struct stream {
 	uint64_t last_seq;  /* of the newest command; of a legacy stream: of all blocking streams of its context too */
 	uint64_t own_seq;   /* of the newest command of this very stream */
 	uint64_t flush_seq; /* of the newest gleamFlush */
+	uint64_t touch_seq; /* of the newest command that may write to host memory which the program can look at; as last_seq */
+	uint64_t upload_seq; /* of the newest copy from pageable memory */
+	uint64_t excused_seq; /* up to this a synchronise has said that all is done, although the device is still at it */
 	uint64_t fence_seen; /* fence.c: the newest fence that it has passed */
 
 	struct late_list late; /* copies to page-locked memory whose bytes have not arrived */
@@ -49,6 +52,13 @@ struct stream *stream_legacy(struct context *context);
 
 /* A command of the stream has been posted. */
 void stream_note(struct call *call, uint64_t handle, uint64_t seq);
+/* What the call has posted on the stream last is the end of a copy from pageable memory, whose bytes have been taken. */
+void stream_uploaded(struct call *call, uint64_t handle);
+/*
+ * Could the program tell that work of the stream isn't done yet, without asking: is something of its own outstanding (bytes
+ * that are to arrive, functions that are to run, kernels that write to memory it sees)?
+ */
+bool stream_shows(struct call *call, struct stream *stream);
 
 /*
  * Have the bytes arrived that late copies of work before command @seq bring, on this stream and on those that it has

@@ -516,6 +516,7 @@ CUresult event_capture_record(struct call *call, uint64_t event, uint64_t stream
 /* ---- in place of exposed.c: kernels reach no host memory here ---- */
 
 uint32_t exposed_count;
+uint32_t exposed_everywhere;
 
 void exposed_push(struct call *call)
 {

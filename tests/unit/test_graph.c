@@ -78,6 +78,7 @@ static struct call call_new(enum api api)
 uint32_t captures_going;
 CUresult (*capture_gate)(struct call *call);
 uint32_t exposed_count;
+uint32_t exposed_everywhere;
 
 void call_start(struct call *call, struct session *s, struct context *c)
 {
