@@ -32,7 +32,11 @@ struct loop_tag {
 	uint32_t generation;
 	uint32_t next_free;
 	bool live;
+	bool quiet;
 };
+
+/* What a look at the completions has found. */
+enum found { FOUND_NOTHING, FOUND_QUIET, FOUND_TRAFFIC };
 
 struct loop {
 	struct io_uring ring;
@@ -57,6 +61,7 @@ struct loop {
 	uint64_t spin_ns;     /* how long to spin after the last work */
 	uint64_t spin_max_ns; /* 0 on one CPU */
 	uint64_t worked_ns;
+	bool slept_short; /* the last sleep: if it was traffic that ended it, more is on its way */
 
 	int event_fd;
 	uint64_t event_value;
@@ -278,6 +283,7 @@ uint64_t loop_tag(struct loop *loop, struct io_uring_sqe *sqe, loop_done *done, 
 	tag->done = done;
 	tag->arg = arg;
 	tag->live = true;
+	tag->quiet = false;
 
 	uint64_t name = (uint64_t)tag->generation << 32 | index;
 
@@ -305,6 +311,14 @@ void loop_cancel(struct loop *loop, uint64_t name)
 	io_uring_sqe_set_data64(sqe, 0); /* generation 0 is nobody's: its own completion tells nothing */
 }
 
+void loop_tag_quiet(struct loop *loop, uint64_t name)
+{
+	struct loop_tag *tag = tag_find(loop, name);
+
+	if (tag)
+		tag->quiet = true;
+}
+
 void loop_forget(struct loop *loop, uint64_t name)
 {
 	struct loop_tag *tag = tag_find(loop, name);
@@ -313,13 +327,14 @@ void loop_forget(struct loop *loop, uint64_t name)
 		tag->done = NULL;
 }
 
-static void cqe_handle(struct loop *loop, uint64_t name, int res, uint32_t flags)
+static enum found cqe_handle(struct loop *loop, uint64_t name, int res, uint32_t flags)
 {
 	struct loop_tag *tag = tag_find(loop, name);
 
 	if (!tag)
-		return;
+		return FOUND_QUIET;
 
+	enum found found = tag->quiet ? FOUND_QUIET : FOUND_TRAFFIC;
 	loop_done *done = tag->done;
 	void *arg = tag->arg;
 
@@ -333,6 +348,7 @@ static void cqe_handle(struct loop *loop, uint64_t name, int res, uint32_t flags
 		done(arg, res, flags);
 	else if (flags & IORING_CQE_F_BUFFER)
 		loop_buf_give(loop, (uint16_t)(flags >> IORING_CQE_BUFFER_SHIFT));
+	return found;
 }
 
 /* ---- receive buffers ---- */
@@ -536,24 +552,26 @@ static void flushes_run(struct loop *loop)
 
 /* ---- rounds ---- */
 
-static bool cqes_run(struct loop *loop)
+static enum found cqes_run(struct loop *loop)
 {
 	struct io_uring_cqe *cqes[64];
-	bool any = false;
+	enum found most = FOUND_NOTHING;
 	unsigned count;
 
 	while ((count = io_uring_peek_batch_cqe(&loop->ring, cqes, 64))) {
-		any = true;
 		for (unsigned i = 0; i < count; i++) {
 			uint64_t name = cqes[i]->user_data;
 			int res = cqes[i]->res;
 			uint32_t flags = cqes[i]->flags;
 
-			cqe_handle(loop, name, res, flags);
+			enum found found = cqe_handle(loop, name, res, flags);
+
+			if (found > most)
+				most = found;
 		}
 		io_uring_cq_advance(&loop->ring, count);
 	}
-	return any;
+	return most;
 }
 
 static void spin_found(struct loop *loop)
@@ -585,8 +603,7 @@ static void loop_sleep(struct loop *loop)
 
 	if (ret < 0 && ret != -ETIME && ret != -EINTR && ret != -EAGAIN && ret != -EBUSY)
 		log_error("loop: waiting in io_uring failed: %s", strerror(-ret));
-	if (loop->hook.poll && loop->spin_ns == 0 && ret >= 0 && clock_ns() - before < LOOP_FREQUENT)
-		spin_found(loop);
+	loop->slept_short = ret >= 0 && clock_ns() - before < LOOP_FREQUENT;
 }
 
 void loop_run(struct loop *loop)
@@ -606,14 +623,21 @@ void loop_run(struct loop *loop)
 			if (worked || loop->spin_ns)
 				io_uring_submit(&loop->ring);
 		}
-		if (cqes_run(loop))
-			worked = true;
+
+		enum found found = cqes_run(loop);
+
 		loop->now_ns = clock_ns();
-		if (worked) {
-			if (spun)
+		if (worked || found == FOUND_TRAFFIC) {
+			if (spun || (loop->hook.poll && loop->slept_short && loop->spin_ns == 0))
 				spin_found(loop);
+			loop->slept_short = false;
 			spun = false;
 			loop->worked_ns = loop->now_ns;
+			continue;
+		}
+		/* Its handlers may have left something for the beginning of a round. */
+		if (found == FOUND_QUIET) {
+			loop->slept_short = false;
 			continue;
 		}
 		if (loop->hook.poll && loop->now_ns - loop->worked_ns < loop->spin_ns) {
@@ -633,7 +657,6 @@ void loop_run(struct loop *loop)
 		if (loop->hook.wake)
 			loop->hook.wake(loop->hook.arg);
 		loop->now_ns = clock_ns();
-		loop->worked_ns = loop->now_ns;
 	}
 	/* What was posted for the end of this round: frees, mostly. */
 	while (posts_run(loop))

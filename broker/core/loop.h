@@ -34,6 +34,8 @@ struct io_uring_sqe *loop_sqe(struct loop *loop);
 uint64_t loop_tag(struct loop *loop, struct io_uring_sqe *sqe, loop_done *done, void *arg);
 /* Asks the kernel to end it early; @done is called all the same. Harmless for a tag that has ended. */
 void loop_cancel(struct loop *loop, uint64_t tag);
+/* Its completions are no traffic: the loop doesn't spin for what may follow them. For what people poll at leisure. */
+void loop_tag_quiet(struct loop *loop, uint64_t tag);
 /* @done won't be called any more; what the operation uses must stay until it ends. */
 void loop_forget(struct loop *loop, uint64_t tag);
 

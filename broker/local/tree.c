@@ -19,6 +19,8 @@
 #include "broker/local/tree_node.h"
 
 #define TREE_BURST     64     /* requests in one turn; then commands have theirs */
+#define TREE_WRITE_MAX 4096   /* what one write(2) hands over; a command is a word */
+#define TREE_BUF_SIZE  (16u << 10) /* a request; the kernel wants 8 KiB and room for a write */
 #define TREE_OPEN_MAX  4096   /* of all readers together; a call table takes some 50 KiB */
 #define TREE_FIXED_S   60.0   /* the kernel may believe for so long what doesn't change */
 #define TREE_DIRENT_MAX 512   /* bytes of one name in a listing, FUSE's header included */
@@ -40,10 +42,10 @@ struct tree {
 	struct tree_view view;
 	struct tree_place place;
 	struct fuse_session *session;
-	struct fuse_buf buf; /* libfuse's, kept for the next request */
+	uint8_t *buf; /* the request that comes next: TREE_BUF_SIZE bytes */
 	struct open_file *open;
 	unsigned open_count;
-	uint64_t tag;
+	uint64_t tag;	/* of waiting for a request */
 	bool polling;
 	bool stopping;
 	bool gone; /* unmounted, by us or somebody else */
@@ -100,6 +102,13 @@ static struct open_file *open_of(const struct fuse_file_info *fi)
 }
 
 /* ---- requests ---- */
+
+/* A small buffer then takes every request, and it need not be spliced through a pipe. */
+static void op_init(void *userdata, struct fuse_conn_info *conn)
+{
+	conn->max_write = TREE_WRITE_MAX;
+	conn->want &= ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE);
+}
 
 static struct tree *tree_of(fuse_req_t req)
 {
@@ -242,6 +251,7 @@ static void op_statfs(fuse_req_t req, fuse_ino_t ino)
 }
 
 static const struct fuse_lowlevel_ops tree_ops = {
+	.init = op_init,
 	.lookup = op_lookup,
 	.getattr = op_getattr,
 	.open = op_open,
@@ -266,36 +276,51 @@ static void tree_end(struct tree *tree)
 	tree->session = NULL;
 	while (tree->open)
 		open_free(tree, tree->open);
-	free(tree->buf.mem);
-	tree->buf.mem = NULL;
+	free(tree->buf);
+	tree->buf = NULL;
 	tree_place_give(&tree->place);
 }
 
-static void tree_poll_done(void *arg, int res, uint32_t flags)
+static void tree_ready(void *arg, int res, uint32_t flags)
 {
 	struct tree *tree = arg;
 
-	tree->polling = false;
+	tree->polling = flags & IORING_CQE_F_MORE;
+	/* All that is there: one completion may stand for several requests. */
 	for (int i = 0; i < TREE_BURST && !tree->stopping && !fuse_session_exited(tree->session); i++) {
-		int got = fuse_session_receive_buf(tree->session, &tree->buf);
+		struct fuse_buf request = { .mem = tree->buf };
+		ssize_t got = read(fuse_session_fd(tree->session), tree->buf, TREE_BUF_SIZE);
 
-		if (got == -EINTR)
+		/* ENOENT: a request that was withdrawn before we read it. */
+		if (got < 0 && (errno == EINTR || errno == ENOENT))
 			continue;
 		if (got <= 0) {
-			if (got != -EAGAIN && got != 0) {
-				log_error("tree: can't read requests: %s", strerror(-got));
+			/* ENODEV: unmounted. */
+			if (got < 0 && errno != EAGAIN) {
+				if (errno != ENODEV)
+					log_error("tree: can't read requests: %s", strerror(errno));
 				fuse_session_exit(tree->session);
 			}
-			break;
+			goto read;
 		}
-		fuse_session_process_buf(tree->session, &tree->buf);
+		request.size = (size_t)got;
+		fuse_session_process_buf(tree->session, &request);
 	}
-	if (tree->stopping) {
+	/* Commands have their turn; the rest is read when a poll that begins anew finds it. */
+	if (!tree->stopping && !fuse_session_exited(tree->session) && tree->polling) {
+		loop_cancel(tree->loop, tree->tag);
+		return;
+	}
+read:
+	if (tree->polling && (tree->stopping || fuse_session_exited(tree->session))) {
+		/* The ring holds the descriptor open while a poll waits on it; and only when it closes do readers get their errors. */
+		loop_cancel(tree->loop, tree->tag);
+	} else if (tree->stopping) {
 		tree_end(tree);
 	} else if (fuse_session_exited(tree->session)) {
 		log_warn("%s has been unmounted: the tree comes back when gleamd is started again", tree->place.path);
 		tree_end(tree);
-	} else {
+	} else if (!tree->polling) {
 		tree_arm(tree);
 	}
 }
@@ -304,8 +329,10 @@ static void tree_arm(struct tree *tree)
 {
 	struct io_uring_sqe *sqe = loop_sqe(tree->loop);
 
-	io_uring_prep_poll_add(sqe, fuse_session_fd(tree->session), POLLIN);
-	tree->tag = loop_tag(tree->loop, sqe, tree_poll_done, tree);
+	io_uring_prep_poll_multishot(sqe, fuse_session_fd(tree->session), POLLIN);
+	tree->tag = loop_tag(tree->loop, sqe, tree_ready, tree);
+	/* Whoever polls the tree is in no hurry: nobody spins for the next request. */
+	loop_tag_quiet(tree->loop, tree->tag);
 	tree->polling = true;
 }
 
@@ -368,6 +395,9 @@ void tree_start(struct loop *loop, struct broker *broker, const char *path, stru
 		return;
 	tree->loop = loop;
 	tree->view.broker = broker;
+	tree->buf = malloc(TREE_BUF_SIZE);
+	if (!tree->buf)
+		goto free_tree_quietly;
 	clock_gettime(CLOCK_REALTIME, &tree->view.born);
 	if (tree_place_take(&tree->place, path, why, sizeof(why)))
 		goto free_tree;
@@ -382,6 +412,8 @@ give_place:
 	tree_place_give(&tree->place);
 free_tree:
 	log_warn("the tree is not mounted on %s: %s", path, why);
+free_tree_quietly:
+	free(tree->buf);
 	free(tree);
 }
 
@@ -390,7 +422,6 @@ void tree_stop(struct tree *tree)
 	if (!tree || tree->stopping)
 		return;
 	tree->stopping = true;
-	/* The ring holds the descriptor open while a poll waits on it; and only when it closes do readers get their errors. */
 	if (tree->polling)
 		loop_cancel(tree->loop, tree->tag);
 	else
