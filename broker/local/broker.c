@@ -45,6 +45,9 @@ struct broker {
 	struct client *clients[BROKER_CLIENTS_MAX];
 	unsigned client_count;
 	uint32_t session; /* number of the newest client */
+	/* of sessions that are gone */
+	uint64_t ended;
+	struct api_count ended_totals;
 	struct kdev *kdev; /* the kernel module; NULL without */
 };
 
@@ -260,8 +263,33 @@ static void broker_accept_arm(struct broker *broker)
 	broker->accepting = true;
 }
 
+static uint64_t totals_add(const struct client *client, struct api_count *totals)
+{
+	struct api_count sums;
+
+	if (!client_sums(client, &sums))
+		return 0;
+	totals->calls += sums.calls;
+	totals->bytes += sums.bytes;
+	totals->trips += sums.trips;
+	totals->waited_ns += sums.waited_ns;
+	return 1;
+}
+
+uint64_t broker_totals(const struct broker *broker, struct api_count *totals_out)
+{
+	struct api_count totals = broker->ended_totals;
+	uint64_t sessions = broker->ended;
+
+	for (unsigned i = 0; i < broker->client_count; i++)
+		sessions += totals_add(broker->clients[i], &totals);
+	*totals_out = totals;
+	return sessions;
+}
+
 void broker_client_freed(struct broker *broker, struct client *client)
 {
+	broker->ended += totals_add(client, &broker->ended_totals);
 	for (unsigned i = 0; i < broker->client_count; i++) {
 		if (broker->clients[i] == client) {
 			broker->clients[i] = broker->clients[--broker->client_count];

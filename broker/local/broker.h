@@ -12,6 +12,7 @@
 #include "broker/core/link.h"
 #include "broker/core/loop.h"
 #include "broker/lib/conf.h"
+#include "broker/proto/ring.h"
 
 #define BROKER_CLIENTS_MAX 1024 /* connections to the local socket; a session takes three descriptors and its memory */
 
@@ -46,6 +47,8 @@ unsigned broker_client_count(const struct broker *broker);
 struct client *broker_client(const struct broker *broker, unsigned index);
 struct node *broker_node(const struct broker *broker);
 const char *broker_socket(const struct broker *broker);
+/* What all sessions have counted since the start, those that have ended included. Returns how many sessions there were. */
+uint64_t broker_totals(const struct broker *broker, struct api_count *totals_out);
 uint64_t broker_age_ns(const struct broker *broker);
 
 #endif

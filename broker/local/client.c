@@ -683,6 +683,24 @@ void client_count(const struct client *client, uint32_t api, struct api_count *c
 		*count_out = *shm_count(&client->mirror.shm, api);
 }
 
+bool client_sums(const struct client *client, struct api_count *sums_out)
+{
+	struct api_count sums = { 0 };
+
+	if (!client->mirror.shm.base)
+		return false;
+	for (uint32_t i = 0; i < SESSION_API_MAX; i++) {
+		const struct api_count *count = shm_count(&client->mirror.shm, i);
+
+		sums.calls += count->calls;
+		sums.bytes += count->bytes;
+		sums.trips += count->trips;
+		sums.waited_ns += count->waited_ns;
+	}
+	*sums_out = sums;
+	return true;
+}
+
 bool client_view(const struct client *client, struct client_view *view_out)
 {
 	static const char *const states[] = { [CLIENT_OPENING] = "opening", [CLIENT_LIVE] = "live", [CLIENT_DEAD] = "dead" };
@@ -699,15 +717,13 @@ bool client_view(const struct client *client, struct client_view *view_out)
 		const struct session_header *hdr = shm_header(&client->mirror.shm);
 		uint64_t queued = hdr->c2n.head - client->acknowledged;
 		uint64_t up = hdr->up_head - client->up_tail;
+		struct api_count sums = { 0 };
 
-		for (uint32_t i = 0; i < SESSION_API_MAX; i++) {
-			const struct api_count *count = shm_count(&client->mirror.shm, i);
-
-			view.calls += count->calls;
-			view.bytes += count->bytes;
-			view.round_trips += count->trips;
-			view.waited_ns += count->waited_ns;
-		}
+		client_sums(client, &sums);
+		view.calls = sums.calls;
+		view.bytes = sums.bytes;
+		view.round_trips = sums.trips;
+		view.waited_ns = sums.waited_ns;
 		/* What it wrote there may be nonsense. */
 		view.inflight = (queued <= SESSION_C2N_SIZE ? queued : 0) + (up <= SESSION_UP_SIZE ? up : 0);
 		view.memory = hdr->memory;

@@ -82,6 +82,7 @@ struct state *state_take(const struct broker *broker)
 		COPY(state->node_trouble, node_trouble(broker_node(broker)));
 		node_report(broker_node(broker), &state->node_report);
 	}
+	state->sessions = broker_totals(broker, &state->totals);
 	for (unsigned i = 0; i < broker_server_count(broker); i++)
 		server_take(broker_server(broker, i), &state->servers[state->server_count++]);
 	for (unsigned i = 0; i < broker_client_count(broker); i++) {

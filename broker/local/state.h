@@ -60,6 +60,10 @@ struct state {
 	char node_trouble[256];	      /* why its workers don't start; "" when they do */
 	struct report node_report;
 
+	/* Since the daemon started, of all programs, as they count themselves. */
+	uint64_t sessions;
+	struct api_count totals;
+
 	struct state_server *servers;
 	unsigned server_count;
 	struct state_client *clients;

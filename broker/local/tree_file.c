@@ -72,9 +72,19 @@ static void server_lanes(FILE *out, const struct state_server *server)
 	put_number(out, server->linked ? server->link.lanes : 0);
 }
 
+/* Of all machines, as the server says. */
+static void server_clients(FILE *out, const struct state_server *server)
+{
+	if (server->reported)
+		put_number(out, server->report.sessions);
+	else
+		fputs(UNKNOWN, out);
+}
+
 const struct server_file tree_server_files[TREE_SERVER_FILES] = {
 	{ "address", server_address }, { "load", server_load },	  { "rtt", server_rtt },
 	{ "bandwidth", server_bandwidth }, { "state", server_state }, { "lanes", server_lanes },
+	{ "clients", server_clients },
 };
 
 /* ---- their GPUs ---- */

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "broker/local/broker.h"
+#include "broker/local/metrics.h"
 #include "broker/local/state.h"
 #include "broker/local/tree_file.h"
 
@@ -45,6 +46,7 @@ static bool kind_is_folder(enum tree_kind kind)
 {
 	switch (kind) {
 	case TREE_VERSION:
+	case TREE_METRICS:
 	case TREE_SERVER_FILE:
 	case TREE_GPU_FILE:
 	case TREE_CLIENT_FILE:
@@ -171,6 +173,7 @@ static void list_add(struct list *list, const char *name, const struct tree_node
 static void list_root(struct list *list)
 {
 	list_add(list, "clients", &(struct tree_node){ .kind = TREE_CLIENTS });
+	list_add(list, "metrics", &(struct tree_node){ .kind = TREE_METRICS });
 	list_add(list, "servers", &(struct tree_node){ .kind = TREE_SERVERS });
 	list_add(list, "version", &(struct tree_node){ .kind = TREE_VERSION });
 }
@@ -386,31 +389,87 @@ static int put_client(const struct tree_view *view, const struct tree_node *node
 	return 0;
 }
 
+static int put_metrics(const struct tree_view *view, FILE *out)
+{
+	struct state *state;
+
+	state_refresh(view->broker);
+	state = state_take(view->broker);
+	if (!state)
+		return -ENOMEM;
+	metrics_put(out, state);
+	state_free(state);
+	return 0;
+}
+
+/*
+ * One stream for all contents: opening one for each costs more than the words that are written to it. What it has been given
+ * lies in sink.text; control thread.
+ */
+static struct {
+	FILE *out;
+	char *text;
+	size_t size;
+	size_t max;
+	bool fault;
+} sink;
+
+static ssize_t sink_write(void *cookie, const char *bytes, size_t size)
+{
+	if (size > sink.max - sink.size) {
+		size_t max = 2 * (sink.size + size) + 4096;
+		char *text = realloc(sink.text, max);
+
+		if (!text) {
+			sink.fault = true;
+			return (ssize_t)size;
+		}
+		sink.text = text;
+		sink.max = max;
+	}
+	memcpy(sink.text + sink.size, bytes, size);
+	sink.size += size;
+	return (ssize_t)size;
+}
+
+static int sink_begin(void)
+{
+	if (!sink.out)
+		sink.out = fopencookie(NULL, "w", (cookie_io_functions_t){ .write = sink_write });
+	if (!sink.out)
+		return -ENOMEM;
+	sink.size = 0;
+	sink.fault = false;
+	return 0;
+}
+
 int tree_text(const struct tree_view *view, const struct tree_node *node, char **text_out, size_t *size_out)
 {
-	char *text = NULL;
-	size_t size = 0;
-	FILE *out;
-	int err = 0;
+	char *text;
+	int err;
 
 	if (kind_is_folder(node->kind))
 		return -EISDIR;
-	out = open_memstream(&text, &size);
-	if (!out)
-		return -ENOMEM;
-	if (node->kind == TREE_VERSION)
-		fputs(GLEAM_VERSION "\n", out);
-	else if (node->kind == TREE_CLIENT_FILE)
-		err = put_client(view, node, out);
-	else
-		err = put_server(view, node, out);
-	if (fclose(out) && !err)
-		err = -ENOMEM;
-	if (err) {
-		free(text);
+	err = sink_begin();
+	if (err)
 		return err;
-	}
+	if (node->kind == TREE_VERSION)
+		fputs(GLEAM_VERSION "\n", sink.out);
+	else if (node->kind == TREE_METRICS)
+		err = put_metrics(view, sink.out);
+	else if (node->kind == TREE_CLIENT_FILE)
+		err = put_client(view, node, sink.out);
+	else
+		err = put_server(view, node, sink.out);
+	fflush(sink.out);
+	if (err)
+		return err;
+	text = sink.fault ? NULL : malloc(sink.size + 1);
+	if (!text)
+		return -ENOMEM;
+	memcpy(text, sink.text, sink.size);
+	text[sink.size] = 0;
 	*text_out = text;
-	*size_out = size;
+	*size_out = sink.size;
 	return 0;
 }

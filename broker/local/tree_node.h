@@ -4,7 +4,8 @@
  * what state.h tells, so nothing here has to be kept in step with clients and servers that come and go. Control thread.
  *
  *	version
- *	servers/NAME/   address load rtt bandwidth state lanes
+ *	metrics         OpenMetrics 1.0, see metrics.h
+ *	servers/NAME/   address load rtt bandwidth state lanes clients
  *	servers/NAME/gpus/N/   name memory memory_free uuid utilisation
  *	clients/PID/    server state program uid calls bytes round_trips waited inflight memory stats
  *
@@ -28,6 +29,7 @@ struct broker;
 enum tree_kind {
 	TREE_ROOT,
 	TREE_VERSION,
+	TREE_METRICS,
 	TREE_SERVERS,
 	TREE_CLIENTS,
 	TREE_SERVER,

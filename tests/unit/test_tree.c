@@ -60,6 +60,22 @@ int state_counts(const struct broker *broker, uint32_t session, struct api_count
 	return 0;
 }
 
+struct state *state_take(const struct broker *broker)
+{
+	struct state *state = calloc(1, sizeof(*state));
+
+	state->servers = servers;
+	state->server_count = server_count;
+	state->clients = clients;
+	state->client_count = client_count;
+	return state;
+}
+
+void state_free(struct state *state)
+{
+	free(state);
+}
+
 void state_refresh(struct broker *broker)
 {
 	refreshes++;
@@ -164,9 +180,9 @@ static void lists(const char *path, const char *expected)
 
 static void test_lists(void **state)
 {
-	lists("", "clients/ servers/ version");
+	lists("", "clients/ metrics servers/ version");
 	lists("servers", "lab/ attic/");
-	lists("servers/lab", "address load rtt bandwidth state lanes gpus/");
+	lists("servers/lab", "address load rtt bandwidth state lanes clients gpus/");
 	lists("servers/lab/gpus", "0/ 1/");
 	lists("servers/attic/gpus", "");
 	lists("servers/lab/gpus/1", "name memory memory_free uuid utilisation");
@@ -183,6 +199,7 @@ static void test_server_files(void **state)
 	reads("servers/lab/bandwidth", "940\n");
 	reads("servers/lab/state", "ready\n");
 	reads("servers/lab/lanes", "2\n");
+	reads("servers/lab/clients", "0\n");
 	reads("servers/lab/gpus/0/name", "First GPU\n");
 	reads("servers/lab/gpus/0/memory", "4294967296\n");
 	reads("servers/lab/gpus/0/memory_free", "3221225472\n");
@@ -200,6 +217,7 @@ static void test_unknown_values(void **state)
 	reads("servers/attic/rtt", "-\n");
 	reads("servers/attic/bandwidth", "-\n");
 	reads("servers/attic/lanes", "0\n");
+	reads("servers/attic/clients", "-\n");
 	reads("servers/attic/state", "unreachable\n");
 	reads("clients/session-9/server", "-\n");
 	servers[0].load = 0;
@@ -314,8 +332,8 @@ static void test_newest_session(void **state)
 /* The kernel says only what it was told, but a number is checked all the same. */
 static void test_ids(void **state)
 {
-	static const uint64_t wrong[] = { 0, 2, 1ull << 32, 11ull << 56, 255ull << 56, 5ull << 56 | 6ull << 48, 8ull << 56 | 5ull << 48,
-					  10ull << 56 | 11ull << 48, UINT64_MAX };
+	static const uint64_t wrong[] = { 0, 2, 1ull << 32, 12ull << 56, 255ull << 56, 6ull << 56 | 7ull << 48, 9ull << 56 | 5ull << 48,
+					  11ull << 56 | 11ull << 48, UINT64_MAX };
 	struct tree_node node;
 
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
