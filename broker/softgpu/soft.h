@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "broker/softgpu/soft_cuda.h"
+#include "broker/proto/cuda_abi.h"
 
 /*
  * Declares and defines an entry point; soft_symbols.py reads these lines, so a parameter list holds no parentheses.

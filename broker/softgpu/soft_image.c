@@ -159,7 +159,7 @@ CUresult soft_jit_begin(struct soft_jit *jit, unsigned int count, const CUjit_op
 }
 
 /* Writes @text into the buffer that @buffer_option names, and its length over the size that came in. */
-static void jit_log(const struct soft_jit *jit, int buffer_option, int size_option, const char *text)
+static void jit_log(const struct soft_jit *jit, CUjit_option buffer_option, CUjit_option size_option, const char *text)
 {
 	char *buffer = NULL;
 	void **size = NULL;

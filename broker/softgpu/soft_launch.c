@@ -374,17 +374,17 @@ static CUresult attribute_take(const CUlaunchAttribute *attribute, struct soft_l
 		ask->cooperative = attribute->value.cooperative != 0;
 		return CUDA_SUCCESS;
 	case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
-		if (!attribute->value.cluster.x || !attribute->value.cluster.y || !attribute->value.cluster.z)
+		if (!attribute->value.clusterDim.x || !attribute->value.clusterDim.y || !attribute->value.clusterDim.z)
 			return CUDA_ERROR_INVALID_VALUE;
-		ask->cluster[0] = attribute->value.cluster.x;
-		ask->cluster[1] = attribute->value.cluster.y;
-		ask->cluster[2] = attribute->value.cluster.z;
+		ask->cluster[0] = attribute->value.clusterDim.x;
+		ask->cluster[1] = attribute->value.clusterDim.y;
+		ask->cluster[2] = attribute->value.clusterDim.z;
 		return CUDA_SUCCESS;
 	case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
-		events[0] = attribute->value.event.event;
+		events[0] = attribute->value.programmaticEvent.event;
 		return CUDA_SUCCESS;
 	case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
-		events[1] = attribute->value.event.event;
+		events[1] = attribute->value.launchCompletionEvent.event;
 		return CUDA_SUCCESS;
 	case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
 		return attribute->value.cooperative ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;

@@ -9,7 +9,8 @@
 
 #include "broker/softgpu/soft_map.h"
 
-#define WAIT_FLAGS (CU_STREAM_WAIT_VALUE_COMPARE | CU_STREAM_WAIT_VALUE_FLUSH)
+#define WAIT_COMPARE 3u /* the bits that say how */
+#define WAIT_FLAGS (WAIT_COMPARE | CU_STREAM_WAIT_VALUE_FLUSH)
 
 static unsigned int op_size(uint32_t operation)
 {
@@ -34,19 +35,19 @@ CUresult soft_memop_check(const CUstreamBatchMemOpParams *ops, unsigned int coun
 			allowed = WAIT_FLAGS;
 			break;
 		case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
-			if (op->flush.flags)
+			if (op->flushRemoteWrites.flags)
 				return CUDA_ERROR_INVALID_VALUE;
 			continue;
 		case CU_STREAM_MEM_OP_BARRIER:
-			if (op->barrier.flags > 1)
+			if (op->memoryBarrier.flags > 1)
 				return CUDA_ERROR_INVALID_VALUE;
 			continue;
 		default:
 			return CUDA_ERROR_INVALID_VALUE;
 		}
 		/* Waits and writes have the same layout. */
-		if (op->wait_value.flags & ~allowed || op->wait_value.address % op_size(op->operation) ||
-		    !soft_map_covers(op->wait_value.address, op_size(op->operation), write))
+		if (op->waitValue.flags & ~allowed || op->waitValue.address % op_size(op->operation) ||
+		    !soft_map_covers(op->waitValue.address, op_size(op->operation), write))
 			return CUDA_ERROR_INVALID_VALUE;
 	}
 	return CUDA_SUCCESS;
@@ -54,7 +55,7 @@ CUresult soft_memop_check(const CUstreamBatchMemOpParams *ops, unsigned int coun
 
 static bool word_matches(uint64_t word, uint64_t value, unsigned int flags, unsigned int size)
 {
-	switch (flags & CU_STREAM_WAIT_VALUE_COMPARE) {
+	switch (flags & WAIT_COMPARE) {
 	case CU_STREAM_WAIT_VALUE_GEQ:
 		/* Cyclic: a counter may wrap. */
 		if (size == 4)
@@ -73,7 +74,7 @@ static bool word_matches(uint64_t word, uint64_t value, unsigned int flags, unsi
 CUresult soft_memop_ready(const CUstreamBatchMemOpParams *op, bool *ready_out)
 {
 	unsigned int size = op_size(op->operation);
-	uint64_t address = op->wait_value.address;
+	uint64_t address = op->waitValue.address;
 	CUresult result = CUDA_SUCCESS;
 	struct soft_visit visit;
 	uint64_t word = 0;
@@ -92,14 +93,14 @@ CUresult soft_memop_ready(const CUstreamBatchMemOpParams *op, bool *ready_out)
 		word = __atomic_load_n((const uint64_t *)(uintptr_t)address, __ATOMIC_ACQUIRE);
 	}
 	soft_visit_end(&visit);
-	*ready_out = word_matches(word, size == 4 ? op->wait_value.value : op->wait_value.value64,
-				  op->wait_value.flags, size);
+	*ready_out = word_matches(word, size == 4 ? op->waitValue.value : op->waitValue.value64,
+				  op->waitValue.flags, size);
 	return result;
 }
 
 CUresult soft_memop_run(const CUstreamBatchMemOpParams *op)
 {
-	uint64_t address = op->write_value.address;
+	uint64_t address = op->writeValue.address;
 	CUresult result = CUDA_SUCCESS;
 	struct soft_visit visit;
 
@@ -114,9 +115,9 @@ CUresult soft_memop_run(const CUstreamBatchMemOpParams *op)
 		result = CUDA_ERROR_ILLEGAL_ADDRESS;
 	} else if (op_size(op->operation) == 4) {
 		/* Pairs with the acquire of whoever polls the word. */
-		__atomic_store_n((uint32_t *)(uintptr_t)address, op->write_value.value, __ATOMIC_SEQ_CST);
+		__atomic_store_n((uint32_t *)(uintptr_t)address, op->writeValue.value, __ATOMIC_SEQ_CST);
 	} else {
-		__atomic_store_n((uint64_t *)(uintptr_t)address, op->write_value.value64, __ATOMIC_SEQ_CST);
+		__atomic_store_n((uint64_t *)(uintptr_t)address, op->writeValue.value64, __ATOMIC_SEQ_CST);
 	}
 	soft_visit_end(&visit);
 	return result;
@@ -183,13 +184,13 @@ static CUresult memop_one(CUstream stream, uint32_t operation, CUdeviceptr addre
 {
 	CUstreamBatchMemOpParams op = { .pad = { 0 } };
 
-	op.wait_value.operation = operation;
-	op.wait_value.address = address;
+	op.waitValue.operation = operation;
+	op.waitValue.address = address;
 	if (op_size(operation) == 8)
-		op.wait_value.value64 = value;
+		op.waitValue.value64 = value;
 	else
-		op.wait_value.value = (uint32_t)value;
-	op.wait_value.flags = flags;
+		op.waitValue.value = (uint32_t)value;
+	op.waitValue.flags = flags;
 	return cuStreamBatchMemOp_v2(stream, 1, &op, 0);
 }
 

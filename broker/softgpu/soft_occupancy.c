@@ -121,8 +121,8 @@ static uint32_t cluster_size(const CUlaunchConfig *config, const struct soft_fun
 
 	for (unsigned int i = 0; i < config->numAttrs && config->attrs; i++)
 		if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
-			return config->attrs[i].value.cluster.x * config->attrs[i].value.cluster.y *
-			       config->attrs[i].value.cluster.z;
+			return config->attrs[i].value.clusterDim.x * config->attrs[i].value.clusterDim.y *
+			       config->attrs[i].value.clusterDim.z;
 	return required[0] ? required[0] * MAX(required[1], 1) * MAX(required[2], 1) : 1;
 }
 

@@ -95,7 +95,7 @@ def main():
     with open(sys.argv[2], 'w', encoding='utf-8') as output:
         output.write('\n'.join(out))
     with open(sys.argv[3], 'w', encoding='utf-8') as output:
-        output.write('/* Made by soft_symbols.py; see there. */\n#include "broker/softgpu/soft_cuda.h"\n')
+        output.write('/* Made by soft_symbols.py; see there. */\n#include "broker/proto/cuda_abi.h"\n')
         for name in sorted(defined):
             output.write('CUresult %s(%s);\n' % (name, defined[name]))
             for variant, base, _, kind in names:

@@ -15,9 +15,6 @@
 #include "broker/softgpu/soft_array.h"
 #include "broker/softgpu/soft_map.h"
 
-/* CUresourcetype */
-enum { RESOURCE_ARRAY, RESOURCE_MIPMAP, RESOURCE_LINEAR, RESOURCE_PITCH };
-
 #define TEXTURE_AS_INTEGER 0x01u
 #define TEXTURE_NORMALIZED 0x02u
 #define TEXTURE_SRGB 0x10u
@@ -154,16 +151,16 @@ static CUresult images_find(struct soft_texture *texture)
 	if (resource->flags)
 		return CUDA_ERROR_INVALID_VALUE;
 	switch (resource->resType) {
-	case RESOURCE_ARRAY:
+	case CU_RESOURCE_TYPE_ARRAY:
 		TRY(images_array(texture, resource->res.array.hArray));
 		break;
-	case RESOURCE_MIPMAP:
+	case CU_RESOURCE_TYPE_MIPMAPPED_ARRAY:
 		TRY(images_mipmap(texture, resource->res.mipmap.hMipmappedArray));
 		break;
-	case RESOURCE_LINEAR:
+	case CU_RESOURCE_TYPE_LINEAR:
 		TRY(images_linear(texture));
 		break;
-	case RESOURCE_PITCH:
+	case CU_RESOURCE_TYPE_PITCH2D:
 		TRY(images_pitch(texture));
 		break;
 	default:
@@ -181,7 +178,7 @@ static CUresult view_apply(struct soft_texture *texture)
 	struct sampler *sampler = &texture->sampler;
 	struct sampler_format format = sampler->levels[0].format;
 
-	if (texture->resource.resType != RESOURCE_ARRAY && texture->resource.resType != RESOURCE_MIPMAP)
+	if (texture->resource.resType != CU_RESOURCE_TYPE_ARRAY && texture->resource.resType != CU_RESOURCE_TYPE_MIPMAPPED_ARRAY)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (view->format > 0x18 && view->format <= 0x22) {
 		soft_log("a view of compressed blocks: only plain integers, halves and floats");
@@ -321,7 +318,7 @@ SOFT_API(cuSurfObjectCreate, CUsurfObject *object_out, const CUDA_RESOURCE_DESC 
 	uint64_t handle;
 
 	TRY(soft_ready());
-	if (!object_out || !resource || resource->resType != RESOURCE_ARRAY)
+	if (!object_out || !resource || resource->resType != CU_RESOURCE_TYPE_ARRAY)
 		return CUDA_ERROR_INVALID_VALUE;
 	{
 		SOFT_ARRAY_ARG(array, resource->res.array.hArray);
