@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "broker/lib/visible.h"
 #include "gen/bodies.h"
 #include "libgleamcuda/call.h"
 #include "libgleamcuda/context.h"
@@ -44,16 +45,63 @@ static void attributes_state(struct device *device)
 	}
 }
 
-CUresult devices_init(const struct snapshot *snapshot)
-{
-	uint32_t ordinals[SNAPSHOT_DEVICES];
-	const char *visible = secure_getenv("CUDA_VISIBLE_DEVICES");
-	CUresult result =
-		visible_select(snapshot, visible, secure_getenv("CUDA_DEVICE_ORDER"), ordinals, &table.count);
+static_assert(VISIBLE_MAX == SNAPSHOT_DEVICES, "as many GPUs as a snapshot has");
 
+static void gpus_of(const struct snapshot *snapshot, struct visible_gpus *gpus_out)
+{
+	gpus_out->count = snapshot->device_count;
+	for (uint32_t i = 0; i < snapshot->device_count; i++) {
+		const struct snapshot_device *d = &snapshot->devices[i];
+
+		memcpy(gpus_out->gpus[i].uuid, d->uuid, sizeof(d->uuid));
+		memcpy(gpus_out->gpus[i].uuid_v1, d->uuid_v1, sizeof(d->uuid_v1));
+		gpus_out->gpus[i].pci = visible_pci(d->attributes[CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID],
+						    d->attributes[CU_DEVICE_ATTRIBUTE_PCI_BUS_ID],
+						    d->attributes[CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID]);
+	}
+}
+
+/*
+ * A server with several GPUs has chosen among them by our settings already (snapshot.given), and shows those alone. Any
+ * other shows what it has: what the settings choose is chosen here, and one GPU where they are silent.
+ */
+static CUresult devices_choose(const struct snapshot *snapshot, uint32_t ordinals[VISIBLE_MAX], uint32_t *count_out)
+{
+	const char *visible = secure_getenv("CUDA_VISIBLE_DEVICES");
+	const char *asked = secure_getenv("GLEAM_GPUS");
+	uint32_t most = visible ? UINT32_MAX : 1;
+	struct visible_gpus gpus;
+	CUresult result;
+
+	if (asked && *asked && !visible_count(asked, &most)) {
+		gleam_log("GLEAM_GPUS=%s: neither a number from 1 to %d nor \"all\"", asked, VISIBLE_MAX);
+		return CUDA_ERROR_NO_DEVICE;
+	}
+	gpus_of(snapshot, &gpus);
+	result = snapshot->given ? visible_select(&gpus, NULL, NULL, ordinals, count_out) :
+				   visible_select(&gpus, visible, secure_getenv("CUDA_DEVICE_ORDER"), ordinals, count_out);
 	if (result) {
 		gleam_log("no device: the server has %u, CUDA_VISIBLE_DEVICES=%s", snapshot->device_count,
 			  visible ? visible : "(not set)");
+		return result;
+	}
+	if (snapshot->given)
+		return CUDA_SUCCESS;
+	if (asked && most != UINT32_MAX && most > *count_out) {
+		gleam_log("GLEAM_GPUS=%s: the server has %u for this program", asked, *count_out);
+		return CUDA_ERROR_NO_DEVICE;
+	}
+	if (*count_out > most)
+		*count_out = most;
+	return CUDA_SUCCESS;
+}
+
+CUresult devices_init(const struct snapshot *snapshot)
+{
+	uint32_t ordinals[SNAPSHOT_DEVICES];
+	CUresult result = devices_choose(snapshot, ordinals, &table.count);
+
+	if (result) {
 		table.count = 0;
 		return result;
 	}

@@ -22,11 +22,6 @@ CUresult devices_init(const struct snapshot *snapshot);
 /* NULL for a bad ordinal. */
 const struct device *device_at(int ordinal);
 
-/* The devices that @visible (CUDA_VISIBLE_DEVICES) and @order (CUDA_DEVICE_ORDER) choose, as ordinals of @snapshot, in the
- * program's order; NULL is a variable that isn't set. The driver's rules, as seen. */
-CUresult visible_select(const struct snapshot *snapshot, const char *visible, const char *order,
-			uint32_t ordinals_out[SNAPSHOT_DEVICES], uint32_t *count_out);
-
 /* ---- attributes.toml, by tools/apigen/attributes.py ---- */
 
 enum attribute_rule_kind {

@@ -445,7 +445,7 @@ static bool client_kernel_limit(struct client *client)
 	if (!why && *client->route.wanted && strcmp(client->route.wanted, kernel->server) != 0)
 		why = "GLEAM_SERVER names a server whose devices (/dev/gleam<N>) it may not open";
 	/* The worker's driver shows no others, whatever the program does. Before its own: the first of a name counts. */
-	if (!why && (size_t)snprintf(settings, sizeof(settings), "CUDA_VISIBLE_DEVICES=%s\n%s", kernel->visible,
+	if (!why && (size_t)snprintf(settings, sizeof(settings), "GLEAM_ONLY=%s\n%s", kernel->visible,
 				     client->settings) >= sizeof(settings))
 		why = "its environment is too long";
 	if (!why)

@@ -13,6 +13,7 @@
 #include "broker/lib/fd.h"
 #include "broker/lib/log.h"
 #include "broker/node/gate.h"
+#include "broker/node/gpus.h"
 #include "broker/node/pool.h"
 #include "broker/node/probe.h"
 #include "broker/node/seat.h"
@@ -101,34 +102,62 @@ static void attach_refuse(struct link *link, uint32_t session, enum session_end 
 
 /*
  * Of a client's environment only what the driver reads at its start and what can't harm: names from a list, values without
- * anything special. Paths of the client (CUDA_CACHE_PATH) mean nothing here.
+ * anything special. Paths of the client (CUDA_CACHE_PATH) mean nothing here. What says which GPUs goes into @wish_out.
  */
-static void settings_pick(char *text, const char **settings_out)
+static void settings_pick(char *text, const char **settings_out, struct gpus_wish *wish_out)
 {
-	/* GPUs are named by a broker whose client may use these alone (/dev/gleam<N>): numbers and uuids. */
-	static const char digits[] = "0123456789", gpus[] = "0123456789abcdefGPU-,";
-	static const struct {
+	/* GLEAM_ONLY is of a broker whose client may use these GPUs alone (/dev/gleam<N>). */
+	static const char digits[] = "0123456789", only[] = "0123456789abcdefGPU-,";
+	const struct {
 		const char *name, *allowed;
+		const char **wish;
 	} names[] = {
-		{ "CUDA_CACHE_DISABLE=", digits }, { "CUDA_CACHE_MAXSIZE=", digits }, { "CUDA_FORCE_PTX_JIT=", digits },
-		{ "CUDA_DISABLE_PTX_JIT=", digits }, { "CUDA_FORCE_JIT=", digits }, { "CUDA_DISABLE_JIT=", digits },
-		{ "CUDA_VISIBLE_DEVICES=", gpus },
+		{ "CUDA_CACHE_DISABLE=", digits, NULL },   { "CUDA_CACHE_MAXSIZE=", digits, NULL },
+		{ "CUDA_FORCE_PTX_JIT=", digits, NULL },   { "CUDA_DISABLE_PTX_JIT=", digits, NULL },
+		{ "CUDA_FORCE_JIT=", digits, NULL },	   { "CUDA_DISABLE_JIT=", digits, NULL },
+		{ "GLEAM_ONLY=", only, &wish_out->only },  { "GLEAM_GPUS=", NULL, &wish_out->count },
+		/* Read by the driver's rules, and never handed on. */
+		{ "CUDA_VISIBLE_DEVICES=", NULL, &wish_out->visible },
+		{ "CUDA_DEVICE_ORDER=", NULL, &wish_out->order },
 	};
 	unsigned seen = 0; /* bit per name: the first of each counts */
 	unsigned count = 0;
 
+	memset(wish_out, 0, sizeof(*wish_out));
 	for (char *line; (line = strsep(&text, "\n")) && count < NODE_SETTINGS_MAX;) {
 		for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 			size_t size = strlen(names[i].name);
 
 			if (strncmp(line, names[i].name, size) != 0 || seen & 1u << i ||
-			    strspn(line + size, names[i].allowed) != strlen(line + size))
+			    (names[i].allowed && strspn(line + size, names[i].allowed) != strlen(line + size)))
 				continue;
 			seen |= 1u << i;
-			settings_out[count++] = line;
+			if (names[i].wish)
+				*names[i].wish = line + size;
+			else
+				settings_out[count++] = line;
 		}
 	}
 	settings_out[count] = NULL;
+	if (wish_out->count && !*wish_out->count)
+		wish_out->count = NULL; /* GLEAM_GPUS= is as good as none */
+}
+
+/* Its GPUs as they are now: who has them, and what is free. */
+static void gpus_look(const struct node *node, struct gpus_have *have_out)
+{
+	struct report report = { 0 };
+
+	probe_gpus(node->probe, &report);
+	memset(have_out, 0, sizeof(*have_out));
+	have_out->count = report.gpu_count;
+	for (uint32_t i = 0; i < report.gpu_count; i++) {
+		memcpy(have_out->gpus[i].uuid, report.gpus[i].uuid, sizeof(have_out->gpus[i].uuid));
+		have_out->gpus[i].pci = probe_gpu_pci(node->probe, i);
+		have_out->gpus[i].memory_free = report.gpus[i].memory_free;
+		for (unsigned s = 0; s < node->seat_count; s++)
+			have_out->gpus[i].clients += seat_gpus(node->seats[s]) >> i & 1;
+	}
 }
 
 static void early_ready(void *owner, struct proc *proc)
@@ -146,6 +175,9 @@ static int node_attach(struct node *node, struct peer *peer, uint32_t session, s
 	static const struct proc_ops early_ops = { .ready = early_ready, .ended = early_ended };
 	struct seat_client client = { 0 };
 	const char *picked[NODE_SETTINGS_MAX + 1];
+	struct gpus_have have;
+	struct gpus_wish wish;
+	struct gpus_choice choice;
 	char settings[4096];
 	char why[PROC_WHY_SIZE];
 	struct mirror *mirror = link_mirror_get(peer->link, session);
@@ -170,8 +202,14 @@ static int node_attach(struct node *node, struct peer *peer, uint32_t session, s
 		attach_refuse(peer->link, session, END_REFUSED, why);
 		return 0;
 	}
-	settings_pick(settings, picked);
-	if (pool_take(node->pool, picked, &early_ops, node, &proc, why, sizeof(why))) {
+	settings_pick(settings, picked, &wish);
+	gpus_look(node, &have);
+	if (gpus_choose(&have, &wish, &choice, why, sizeof(why))) {
+		attach_refuse(peer->link, session, END_REFUSED, why);
+		return 0;
+	}
+	client.gpus = choice.mask;
+	if (pool_take(node->pool, &choice, picked, &early_ops, node, &proc, why, sizeof(why))) {
 		attach_refuse(peer->link, session, END_REFUSED, why);
 		return 0;
 	}
@@ -415,6 +453,17 @@ void node_wake(struct node *node)
 
 /* ---- life ---- */
 
+/* On a node with several GPUs a warm worker belongs to one of them. */
+static void node_gpus_known(void *owner)
+{
+	struct node *node = owner;
+	struct gpus_have have;
+
+	gpus_look(node, &have);
+	if (node->pool && !node->stopping)
+		pool_gpus(node->pool, &have);
+}
+
 int node_start(struct loop *loop, const struct conf *conf, struct tls_keys *keys, struct node **node_out, char *why,
 	       size_t why_size)
 {
@@ -441,7 +490,7 @@ int node_start(struct loop *loop, const struct conf *conf, struct tls_keys *keys
 	err = pool_new(loop, &node->proc_setting, conf->warm, &node->pool);
 	if (err)
 		goto close_gate;
-	probe_start(loop, &node->proc_setting, &node->probe);
+	probe_start(loop, &node->proc_setting, node_gpus_known, node, &node->probe);
 	log_info("node: listening on %s, driver %s%s", gate_address(node->gate), node->proc_setting.driver,
 		 keys ? "" : ", without a key: CLEARTEXT, loopback only");
 	*node_out = node;

@@ -9,15 +9,28 @@
 
 #include "broker/lib/clock.h"
 #include "broker/lib/log.h"
+#include "broker/lib/visible.h"
 
 #define POOL_RETRY_MIN (1 * NS_PER_S)  /* after a worker that did not get ready */
 #define POOL_RETRY_MAX (60 * NS_PER_S) /* a node without a driver tries once a minute */
+#define POOL_SETTINGS  16	       /* of a client, beside its GPUs */
+
+/* One GPU, or all of a node that has no more than one or hasn't told yet. */
+struct pool_gpu {
+	char visible[sizeof("CUDA_VISIBLE_DEVICES=GPU-") + VISIBLE_UUID_SIZE]; /* "" : all */
+	unsigned count;
+};
 
 struct pool {
 	struct loop *loop;
 	const struct proc_setting *setting;
-	unsigned warm;
-	struct proc *procs[POOL_WARM_MAX];
+	unsigned warm; /* of each GPU */
+	unsigned gpu_count;
+	struct pool_gpu gpus[REPORT_GPUS_MAX];
+	struct {
+		struct proc *proc;
+		unsigned gpu; /* place in gpus; POOL_NONE for one that is being ended */
+	} procs[POOL_WARM_MAX];
 	unsigned count;
 	bool stopping;
 	uint64_t retry_ns;
@@ -25,12 +38,19 @@ struct pool {
 	char trouble[PROC_WHY_SIZE];
 };
 
+#define POOL_NONE UINT32_MAX
+
+/* The client's library is told that nobody need look at CUDA_VISIBLE_DEVICES any more (snapshot.given). */
+#define SETTING_GIVEN "GLEAM_WORKER_GIVEN=1"
+
 static void pool_refill(void *arg);
 
 static void pool_remove(struct pool *pool, const struct proc *proc)
 {
 	for (unsigned i = 0; i < pool->count; i++) {
-		if (pool->procs[i] == proc) {
+		if (pool->procs[i].proc == proc) {
+			if (pool->procs[i].gpu != POOL_NONE)
+				pool->gpus[pool->procs[i].gpu].count--;
 			pool->procs[i] = pool->procs[--pool->count];
 			return;
 		}
@@ -49,10 +69,14 @@ static void warm_ready(void *owner, struct proc *proc)
 static void warm_ended(void *owner, struct proc *proc, enum session_end end, const char *why)
 {
 	struct pool *pool = owner;
+	bool wanted = false;
 
+	for (unsigned i = 0; i < pool->count; i++)
+		if (pool->procs[i].proc == proc)
+			wanted = pool->procs[i].gpu != POOL_NONE;
 	pool_remove(pool, proc);
 	proc_free(proc);
-	if (pool->stopping)
+	if (pool->stopping || !wanted)
 		return;
 	if (strcmp(pool->trouble, why) != 0)
 		log_error("no warm worker: %s", why);
@@ -67,16 +91,24 @@ static void pool_refill(void *arg)
 {
 	struct pool *pool = arg;
 
-	while (!pool->stopping && pool->count < pool->warm) {
-		char why[PROC_WHY_SIZE];
-		struct proc *proc;
+	for (unsigned gpu = 0; gpu < pool->gpu_count; gpu++) {
+		const char *visible = pool->gpus[gpu].visible;
+		const char *const bound[] = { visible, SETTING_GIVEN, NULL };
+		const char *const *settings = *visible ? bound : NULL;
 
-		if (proc_start(pool->loop, pool->setting, NULL, &warm_ops, pool, &proc, why, sizeof(why))) {
-			log_error("no warm worker: %s", why);
-			loop_timer_set(pool->loop, &pool->refill, loop_now_ns(pool->loop) + pool->retry_ns);
-			return;
+		while (!pool->stopping && pool->gpus[gpu].count < pool->warm && pool->count < POOL_WARM_MAX) {
+			char why[PROC_WHY_SIZE];
+			struct proc *proc;
+
+			if (proc_start(pool->loop, pool->setting, settings, &warm_ops, pool, &proc, why, sizeof(why))) {
+				log_error("no warm worker: %s", why);
+				loop_timer_set(pool->loop, &pool->refill, loop_now_ns(pool->loop) + pool->retry_ns);
+				return;
+			}
+			pool->procs[pool->count].proc = proc;
+			pool->procs[pool->count++].gpu = gpu;
+			pool->gpus[gpu].count++;
 		}
-		pool->procs[pool->count++] = proc;
 	}
 }
 
@@ -89,6 +121,7 @@ int pool_new(struct loop *loop, const struct proc_setting *setting, unsigned war
 	pool->loop = loop;
 	pool->setting = setting;
 	pool->warm = warm < POOL_WARM_MAX ? warm : POOL_WARM_MAX;
+	pool->gpu_count = 1;
 	pool->retry_ns = POOL_RETRY_MIN;
 	pool->refill.fire = pool_refill;
 	pool->refill.arg = pool;
@@ -97,12 +130,33 @@ int pool_new(struct loop *loop, const struct proc_setting *setting, unsigned war
 	return 0;
 }
 
+void pool_gpus(struct pool *pool, const struct gpus_have *have)
+{
+	if (have->count < 2 || pool->stopping)
+		return;
+	for (unsigned i = 0; i < pool->count; i++) {
+		if (pool->procs[i].gpu == POOL_NONE)
+			continue;
+		pool->procs[i].gpu = POOL_NONE;
+		proc_kill(pool->procs[i].proc, false);
+	}
+	pool->gpu_count = have->count;
+	for (uint32_t i = 0; i < have->count; i++) {
+		char uuid[VISIBLE_UUID_SIZE];
+
+		visible_uuid_text(have->gpus[i].uuid, uuid);
+		snprintf(pool->gpus[i].visible, sizeof(pool->gpus[i].visible), "CUDA_VISIBLE_DEVICES=GPU-%s", uuid);
+		pool->gpus[i].count = 0;
+	}
+	pool_refill(pool);
+}
+
 void pool_stop(struct pool *pool)
 {
 	pool->stopping = true;
 	loop_timer_clear(pool->loop, &pool->refill);
 	for (unsigned i = 0; i < pool->count; i++)
-		proc_kill(pool->procs[i], false);
+		proc_kill(pool->procs[i].proc, false);
 }
 
 bool pool_is_empty(const struct pool *pool)
@@ -115,16 +169,35 @@ void pool_free(struct pool *pool)
 	free(pool);
 }
 
-int pool_take(struct pool *pool, const char *const *settings, const struct proc_ops *ops, void *owner,
-	      struct proc **proc_out, char *why, size_t why_size)
+/* Is this warm worker's GPU what is asked for? */
+static bool warm_fits(const struct pool *pool, unsigned gpu, const char *visible)
 {
-	struct proc *best = NULL;
+	return gpu != POOL_NONE && strcmp(pool->gpus[gpu].visible, visible) == 0;
+}
 
+int pool_take(struct pool *pool, const struct gpus_choice *choice, const char *const *settings, const struct proc_ops *ops,
+	      void *owner, struct proc **proc_out, char *why, size_t why_size)
+{
+	char visible[sizeof("CUDA_VISIBLE_DEVICES=") + GPUS_TEXT_SIZE] = "";
+	const char *all[POOL_SETTINGS + 3];
+	struct proc *best = NULL;
+	unsigned count = 0;
+
+	if (*choice->text)
+		snprintf(visible, sizeof(visible), "CUDA_VISIBLE_DEVICES=%s", choice->text);
 	for (unsigned i = 0; !*settings && i < pool->count; i++)
-		if (!best || proc_is_ready(pool->procs[i]))
-			best = pool->procs[i];
-	if (!best)
-		return proc_start(pool->loop, pool->setting, settings, ops, owner, proc_out, why, why_size);
+		if (warm_fits(pool, pool->procs[i].gpu, visible) && (!best || proc_is_ready(pool->procs[i].proc)))
+			best = pool->procs[i].proc;
+	if (!best) {
+		if (*visible)
+			all[count++] = visible;
+		if (!choice->open)
+			all[count++] = SETTING_GIVEN;
+		while (*settings && count < POOL_SETTINGS + 2)
+			all[count++] = *settings++;
+		all[count] = NULL;
+		return proc_start(pool->loop, pool->setting, all, ops, owner, proc_out, why, why_size);
+	}
 	pool_remove(pool, best);
 	proc_give(best, ops, owner);
 	/* Its successor starts when this client has been served, not in its way. */
@@ -138,7 +211,7 @@ unsigned pool_ready_count(const struct pool *pool)
 	unsigned ready = 0;
 
 	for (unsigned i = 0; i < pool->count; i++)
-		ready += proc_is_ready(pool->procs[i]);
+		ready += pool->procs[i].gpu != POOL_NONE && proc_is_ready(pool->procs[i].proc);
 	return ready;
 }
 

@@ -31,6 +31,9 @@ struct probe {
 	size_t size;
 	uint32_t gpu_count;
 	struct report_gpu gpus[REPORT_GPUS_MAX];
+	uint64_t pci[REPORT_GPUS_MAX];
+	void (*known)(void *owner);
+	void *owner;
 };
 
 static void probe_arm(struct probe *probe);
@@ -47,24 +50,28 @@ static int uuid_parse(const char *text, uint8_t out[16])
 	return 0;
 }
 
-/* gpu INDEX MEMORY UUID NAME | free INDEX BYTES PERCENT | why TEXT */
+/* gpu INDEX MEMORY UUID PCI NAME | all | free INDEX BYTES PERCENT | why TEXT */
 static void probe_line(struct probe *probe, const char *line)
 {
 	unsigned index, percent;
-	unsigned long long bytes;
+	unsigned long long bytes, pci;
 	char uuid[33];
 	int at = 0;
 
-	if (sscanf(line, "gpu %u %llu %32[0-9a-f] %n", &index, &bytes, uuid, &at) == 3 && at && index < REPORT_GPUS_MAX &&
+	if (sscanf(line, "gpu %u %llu %32[0-9a-f] %llx %n", &index, &bytes, uuid, &pci, &at) == 4 && at && index < REPORT_GPUS_MAX &&
 	    index == probe->gpu_count && strlen(uuid) == 32) {
 		struct report_gpu *gpu = &probe->gpus[probe->gpu_count++];
 
 		gpu->memory = bytes;
 		gpu->memory_free = REPORT_UNKNOWN;
 		gpu->utilisation = REPORT_UNKNOWN32;
+		probe->pci[index] = pci;
 		uuid_parse(uuid, gpu->uuid);
 		snprintf(gpu->name, sizeof(gpu->name), "%s", line + at);
 		log_info("GPU %u: %s, %llu MiB", index, gpu->name, bytes >> 20);
+	} else if (strcmp(line, "all") == 0) {
+		if (!probe->stopped)
+			probe->known(probe->owner);
 	} else if (sscanf(line, "free %u %llu %u", &index, &bytes, &percent) == 3 && index < probe->gpu_count) {
 		probe->gpus[index].memory_free = bytes;
 		probe->gpus[index].utilisation = percent;
@@ -164,7 +171,8 @@ static void child_main(const struct proc_setting *setting, int out)
 	_exit(127);
 }
 
-void probe_start(struct loop *loop, const struct proc_setting *setting, struct probe **probe_out)
+void probe_start(struct loop *loop, const struct proc_setting *setting, void (*known)(void *owner), void *owner,
+		 struct probe **probe_out)
 {
 	struct probe *probe = calloc(1, sizeof(*probe));
 	int fds[2] = { -1, -1 };
@@ -173,6 +181,8 @@ void probe_start(struct loop *loop, const struct proc_setting *setting, struct p
 	if (!probe)
 		return;
 	probe->loop = loop;
+	probe->known = known;
+	probe->owner = owner;
 	probe->fd = -1;
 	if (pipe2(fds, O_CLOEXEC) < 0)
 		goto failed;
@@ -214,6 +224,11 @@ void probe_free(struct probe *probe)
 		return;
 	fd_close(&probe->fd);
 	free(probe);
+}
+
+uint64_t probe_gpu_pci(const struct probe *probe, uint32_t index)
+{
+	return probe ? probe->pci[index] : 0;
 }
 
 void probe_gpus(const struct probe *probe, struct report *report)

@@ -14,11 +14,13 @@
 
 struct probe;
 
-/* Never fails: without an answer no GPUs are known, and the log says why. */
-void probe_start(struct loop *loop, const struct proc_setting *setting, struct probe **probe_out);
+/* Never fails: without an answer no GPUs are known, and the log says why. @known is called when all have been told. */
+void probe_start(struct loop *loop, const struct proc_setting *setting, void (*known)(void *owner), void *owner,
+		 struct probe **probe_out);
 void probe_stop(struct probe *probe);
 bool probe_is_stopped(const struct probe *probe);
 void probe_free(struct probe *probe);
+uint64_t probe_gpu_pci(const struct probe *probe, uint32_t index); /* visible_pci() */
 void probe_gpus(const struct probe *probe, struct report *report);
 
 /* The process: gleamd --probe-driver PATH. Returns its exit status. */

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "broker/lib/visible.h"
 #include "broker/node/probe.h"
 
 struct uuid {
@@ -31,6 +32,7 @@ struct driver {
 	int (*name)(char *name, int size, int device);
 	int (*memory)(size_t *bytes, int device);
 	int (*uuid)(struct uuid *uuid, int device);
+	int (*attribute)(int *value, int attribute, int device);
 };
 
 struct nvml {
@@ -65,7 +67,8 @@ static bool driver_open(const char *path, struct driver *driver)
 	*(void **)&driver->name = symbol(dl, "cuDeviceGetName", NULL);
 	*(void **)&driver->memory = symbol(dl, "cuDeviceTotalMem_v2", "cuDeviceTotalMem");
 	*(void **)&driver->uuid = symbol(dl, "cuDeviceGetUuid_v2", "cuDeviceGetUuid");
-	if (driver->init && driver->count && driver->name && driver->memory && driver->uuid)
+	*(void **)&driver->attribute = symbol(dl, "cuDeviceGetAttribute", NULL);
+	if (driver->init && driver->count && driver->name && driver->memory && driver->uuid && driver->attribute)
 		return true;
 	printf("why %s is not a CUDA driver: it lacks the device functions\n", path);
 	return false;
@@ -121,16 +124,21 @@ int probe_main(const char *path)
 	}
 	for (int i = 0; i < count && i < REPORT_GPUS_MAX; i++) {
 		char name[REPORT_NAME_SIZE] = "?";
+		int domain = 0, bus = 0, device = 0;
 		size_t bytes = 0;
 
 		driver.name(name, sizeof(name) - 1, i);
 		driver.memory(&bytes, i);
 		driver.uuid(&uuids[i], i);
+		driver.attribute(&domain, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, i);
+		driver.attribute(&bus, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, i);
+		driver.attribute(&device, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID, i);
 		printf("gpu %d %zu ", i, bytes);
 		for (int b = 0; b < 16; b++)
 			printf("%02x", uuids[i].bytes[b]);
-		printf(" %s\n", name);
+		printf(" %llx %s\n", (unsigned long long)visible_pci(domain, bus, device), name);
 	}
+	printf("all\n");
 	if (!nvml_open(path, &nvml))
 		return 0;
 	for (int i = 0; i < count && i < REPORT_GPUS_MAX; i++) {

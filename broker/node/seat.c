@@ -468,6 +468,11 @@ struct link *seat_link(const struct seat *seat)
 	return seat->link;
 }
 
+uint32_t seat_gpus(const struct seat *seat)
+{
+	return seat->client.gpus ? seat->client.gpus : ~0u;
+}
+
 uint32_t seat_session(const struct seat *seat)
 {
 	return seat->mirror.id;

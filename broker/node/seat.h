@@ -28,6 +28,7 @@ struct seat_ops {
 struct seat_client {
 	uint32_t pid;
 	uint32_t uid;
+	uint32_t gpus; /* bit per GPU of the node that it was given; 0: all */
 	char program[256];
 };
 
@@ -49,6 +50,7 @@ void seat_wake(struct seat *seat);
 bool seat_is_busy(const struct seat *seat);
 
 struct link *seat_link(const struct seat *seat); /* NULL once it has left */
+uint32_t seat_gpus(const struct seat *seat); /* bit per GPU */
 uint32_t seat_session(const struct seat *seat);
 
 #endif

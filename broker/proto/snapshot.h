@@ -14,7 +14,7 @@
 
 #include "broker/lib/codec.h"
 
-#define SNAPSHOT_VERSION    1
+#define SNAPSHOT_VERSION    2
 #define SNAPSHOT_MAGIC	    0x504e5347u /* "GSNP" */
 #define SNAPSHOT_DEVICES    16	 /* GPUs of a node: 8 in the largest servers, 16 in HGX-2 */
 #define SNAPSHOT_NAME	    128	 /* with terminator */
@@ -56,6 +56,7 @@ struct snapshot {
 	uint32_t driver_version; /* cuDriverGetVersion of the node's driver */
 	uint32_t worker_pid;
 	uint32_t mirrors_host; /* 1: the GPU reads and writes session memory itself (it could be registered) */
+	uint32_t given;	       /* 1: the node has chosen these GPUs by the program's settings; they are taken as they are */
 	uint32_t device_count;
 	struct snapshot_device devices[SNAPSHOT_DEVICES];
 	/* [a][b][attribute], by device */
@@ -157,6 +158,7 @@ static inline void snapshot_put(struct writer *w, const struct snapshot *s)
 	put_u32(w, s->driver_version);
 	put_u32(w, s->worker_pid);
 	put_u32(w, s->mirrors_host);
+	put_u32(w, s->given);
 	put_u32(w, s->device_count);
 	for (uint32_t i = 0; i < s->device_count && i < SNAPSHOT_DEVICES; i++)
 		snapshot_device_put(w, &s->devices[i]);
@@ -175,6 +177,7 @@ static inline bool snapshot_get(struct reader *r, struct snapshot *s)
 	s->driver_version = get_u32(r);
 	s->worker_pid = get_u32(r);
 	s->mirrors_host = get_u32(r);
+	s->given = get_u32(r);
 	s->device_count = get_u32(r);
 	if (s->device_count > SNAPSHOT_DEVICES) {
 		memset(s, 0, sizeof(*s));

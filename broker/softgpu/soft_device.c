@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "broker/lib/visible.h"
 #include "broker/softgpu/soft_ledger.h"
 
 #define MEMORY_DEFAULT ((uint64_t)4 << 30)
@@ -18,7 +19,7 @@
 #define MEMORY_MOST ((uint64_t)1 << 40) /* a device's address range is 1 TiB */
 
 static struct soft_device devices[SOFT_DEVICES_MAX];
-static int device_count;
+static int device_count; /* that this process sees */
 
 uint64_t soft_config_count(const char *name, uint64_t fallback, uint64_t least, uint64_t most)
 {
@@ -116,6 +117,31 @@ static void capability_read(int *major_out, int *minor_out)
 	*minor_out = minor;
 }
 
+/* Keeps of the machine's @count devices those that CUDA_VISIBLE_DEVICES names, in its order. */
+static CUresult devices_select(int count)
+{
+	struct soft_device all[SOFT_DEVICES_MAX];
+	struct visible_gpus gpus = { .count = (uint32_t)count };
+	uint32_t chosen[VISIBLE_MAX], chosen_count;
+	CUresult result;
+
+	static_assert(SOFT_DEVICES_MAX <= VISIBLE_MAX, "all can be named");
+	memcpy(all, devices, sizeof(all));
+	for (int i = 0; i < count; i++) {
+		memcpy(gpus.gpus[i].uuid, all[i].uuid.bytes, sizeof(gpus.gpus[i].uuid));
+		memcpy(gpus.gpus[i].uuid_v1, all[i].uuid.bytes, sizeof(gpus.gpus[i].uuid_v1));
+		gpus.gpus[i].pci = (uint64_t)i;
+	}
+	result = visible_select(&gpus, getenv("CUDA_VISIBLE_DEVICES"), getenv("CUDA_DEVICE_ORDER"), chosen, &chosen_count);
+	device_count = result ? 0 : (int)chosen_count;
+	for (int i = 0; i < device_count; i++) {
+		devices[i] = all[chosen[i]];
+		devices[i].ordinal = i;
+		pthread_mutex_init(&devices[i].lock, NULL);
+	}
+	return result;
+}
+
 CUresult soft_device_setup(void)
 {
 	const char *name = getenv("GLEAM_SOFTGPU_NAME");
@@ -133,17 +159,15 @@ CUresult soft_device_setup(void)
 	for (int i = 0; i < count; i++) {
 		struct soft_device *device = &devices[i];
 
-		device->ordinal = i;
+		device->place = i;
 		snprintf(device->name, sizeof(device->name), "%s", name && *name ? name : "Gleam Software GPU");
 		uuid_make(seed, i, &device->uuid);
 		device->major = major;
 		device->minor = minor;
 		device->memory_size = memory & ~(uint64_t)(SOFT_GRANULARITY - 1);
-		pthread_mutex_init(&device->lock, NULL);
 	}
-	device_count = count;
 	soft_ledger_setup();
-	return count ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
+	return devices_select(count);
 }
 
 int soft_device_count(void)
@@ -162,7 +186,7 @@ CUresult soft_device_charge(struct soft_device *device, uint64_t size)
 
 	pthread_mutex_lock(&device->lock);
 	if (size <= device->memory_size - device->memory_used) {
-		result = soft_ledger_charge(device->ordinal, size, device->memory_size);
+		result = soft_ledger_charge(device->place, size, device->memory_size);
 		if (result == CUDA_SUCCESS)
 			device->memory_used += size;
 	}
@@ -174,7 +198,7 @@ void soft_device_uncharge(struct soft_device *device, uint64_t size)
 {
 	pthread_mutex_lock(&device->lock);
 	device->memory_used -= size;
-	soft_ledger_uncharge(device->ordinal, size);
+	soft_ledger_uncharge(device->place, size);
 	pthread_mutex_unlock(&device->lock);
 }
 
@@ -183,7 +207,7 @@ void soft_device_memory(struct soft_device *device, uint64_t *free_out, uint64_t
 	uint64_t used;
 
 	pthread_mutex_lock(&device->lock);
-	used = device->memory_used + soft_ledger_others(device->ordinal);
+	used = device->memory_used + soft_ledger_others(device->place);
 	pthread_mutex_unlock(&device->lock);
 	*total_out = device->memory_size;
 	*free_out = used < device->memory_size ? device->memory_size - used : 0;

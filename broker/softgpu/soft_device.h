@@ -31,7 +31,8 @@ struct soft_context;
 
 struct soft_device {
 	/* set before anyone can see the device, then only read */
-	CUdevice ordinal;
+	CUdevice ordinal; /* as this process counts */
+	int place;	  /* as the machine counts, whatever CUDA_VISIBLE_DEVICES says */
 	char name[SOFT_NAME_SIZE];
 	CUuuid uuid;
 	int major, minor;

@@ -244,6 +244,7 @@ void snapshot_write(const struct worker *w, uint64_t ordinals, struct writer *ou
 	*s = *w->snapshot;
 	s->device_count = 0;
 	s->mirrors_host = w->arenas_mapped;
+	s->given = w->settings.given;
 	for (uint32_t i = 0; i < w->device_count; i++)
 		if (ordinals & 1ull << i) {
 			from[s->device_count] = i;

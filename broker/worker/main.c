@@ -148,6 +148,7 @@ int main(int argc, char **argv)
 	if (print_start())
 		complain("device printf can't be caught");
 	w.settings = o.settings;
+	w.settings.given = getenv("GLEAM_WORKER_GIVEN") != NULL;
 	w.parent = parent;
 	w.doorbell = o.doorbell_fd;
 	if (worker_start(&w, o.session_fd, protocol_hash, o.driver, why, sizeof(why)) ||

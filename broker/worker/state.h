@@ -179,6 +179,7 @@ struct worker_settings {
 	bool wipe;		/* memory is cleared before a client gets it */
 	bool confine;
 	bool verbose;
+	bool given;		/* the GPUs that the driver shows were chosen for this client alone */
 	uint64_t grant_max;	/* bytes */
 	uint32_t staging_small; /* blocks */
 	uint32_t staging_large;

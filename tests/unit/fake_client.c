@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -42,6 +43,7 @@ void fake_snapshot_fill(void)
 
 	memset(s, 0, sizeof(*s));
 	s->driver_version = 13000;
+	setenv("GLEAM_GPUS", "all", 1); /* tests are of several devices */
 	s->device_count = 2;
 	for (int i = 0; i < 2; i++) {
 		struct snapshot_device *d = &s->devices[i];

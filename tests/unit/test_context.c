@@ -21,6 +21,7 @@
 #include "gen/msg.h"
 #include "libgleamcuda/cls.h"
 #include "libgleamcuda/context.h"
+#include "libgleamcuda/device.h"
 #include "libgleamcuda/init.h"
 #include "libgleamcuda/range.h"
 #include "libgleamcuda/session.h"
@@ -122,6 +123,41 @@ static void entry_points(void **state)
 	SAYS(INVALID_VALUE, FAKE_NONE(do_cuGetProcAddress_v2(call, "cuInit", NULL, 13000, 0, &status)));
 	assert_ptr_equal(f, (void *)1);
 #undef ASK
+}
+
+/* One GPU, or what the settings say; a server that has chosen by them already is not chosen from again. */
+static void how_many_devices(void **state)
+{
+	static const struct {
+		const char *gpus, *visible;
+		uint32_t given;
+		CUresult result;
+		int count;
+	} cases[] = {
+		{ NULL, NULL, 0, CUDA_SUCCESS, 1 },
+		{ "", NULL, 0, CUDA_SUCCESS, 1 },
+		{ "1", NULL, 0, CUDA_SUCCESS, 1 },
+		{ "2", NULL, 0, CUDA_SUCCESS, 2 },
+		{ "all", NULL, 0, CUDA_SUCCESS, 2 },
+		{ "3", NULL, 0, CUDA_ERROR_NO_DEVICE, 0 },
+		{ "zwei", NULL, 0, CUDA_ERROR_NO_DEVICE, 0 },
+		{ NULL, "1,0", 0, CUDA_SUCCESS, 2 },
+		{ NULL, "1", 0, CUDA_SUCCESS, 1 },
+		{ "1", "1,0", 0, CUDA_SUCCESS, 1 },
+		{ "2", "1", 0, CUDA_ERROR_NO_DEVICE, 0 },
+		{ NULL, NULL, 1, CUDA_SUCCESS, 2 },
+		{ "2", "7", 1, CUDA_SUCCESS, 2 },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		cases[i].gpus ? setenv("GLEAM_GPUS", cases[i].gpus, 1) : unsetenv("GLEAM_GPUS");
+		cases[i].visible ? setenv("CUDA_VISIBLE_DEVICES", cases[i].visible, 1) : unsetenv("CUDA_VISIBLE_DEVICES");
+		fake_snapshot.given = cases[i].given;
+		if (devices_init(&fake_snapshot) != cases[i].result || device_count() != cases[i].count)
+			fail_msg("case %zu: %d devices", i, device_count());
+	}
+	unsetenv("CUDA_VISIBLE_DEVICES");
+	fake_snapshot_fill();
 }
 
 static void no_daemon(void **state)
@@ -810,6 +846,7 @@ int main(void)
 		cmocka_unit_test(before_init),
 		cmocka_unit_test(fork_before_init),
 		cmocka_unit_test(entry_points),
+		cmocka_unit_test(how_many_devices),
 		cmocka_unit_test(no_daemon),
 		cmocka_unit_test(init),
 		cmocka_unit_test(loading_mode),

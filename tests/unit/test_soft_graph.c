@@ -83,9 +83,9 @@ static void test_every_kind_of_node_runs_in_order(void **state)
 	fill_params.dst = word(0);
 	copy_params.srcDevice = word(1);
 	copy_params.dstDevice = word(2);
-	op.write_value.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
-	op.write_value.address = word(3);
-	op.write_value.value = 77;
+	op.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+	op.writeValue.address = word(3);
+	op.writeValue.value = 77;
 	assert_ok(CU(cuEventCreate)(&event, 0));
 	assert_ok(CU(cuStreamCreate)(&stream, 0));
 	assert_ok(CU(cuGraphCreate)(&graph, 0));
@@ -205,12 +205,12 @@ static void test_branches_do_not_wait_for_each_other(void **state)
 
 	/* The first branch waits for what the second one writes. */
 	words_clear();
-	wait.wait_value.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
-	wait.wait_value.address = word(5);
-	wait.wait_value.value = 1;
-	write.write_value.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
-	write.write_value.address = word(5);
-	write.write_value.value = 1;
+	wait.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+	wait.waitValue.address = word(5);
+	wait.waitValue.value = 1;
+	write.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+	write.writeValue.address = word(5);
+	write.writeValue.value = 1;
 	assert_ok(CU(cuGraphCreate)(&graph, 0));
 	assert_ok(CU(cuGraphAddBatchMemOpNode)(&first, graph, NULL, 0, &wait_params));
 	assert_ok(CU(cuGraphAddBatchMemOpNode)(&second, graph, NULL, 0, &write_params));

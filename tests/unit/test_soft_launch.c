@@ -324,7 +324,7 @@ static void test_limits_of_a_launch(void **state)
 static void test_launch_attributes(void **state)
 {
 	CUlaunchAttribute attributes[3] = { { .id = CU_LAUNCH_ATTRIBUTE_PRIORITY },
-					    { .id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, .value.cluster = { 1, 1, 1 } },
+					    { .id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, .value.clusterDim = { 1, 1, 1 } },
 					    { .id = CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT } };
 	CUlaunchConfig config = { 4, 1, 1, 32, 1, 1, 0, NULL, attributes, 3 };
 	CUdeviceptr variable, unused = 0;
@@ -338,13 +338,13 @@ static void test_launch_attributes(void **state)
 	module = driver_module(kernels);
 	function = driver_function(module, "count");
 	assert_ok(CU(cuEventCreate)(&event, 0));
-	attributes[2].value.event.event = event;
+	attributes[2].value.launchCompletionEvent.event = event;
 	assert_ok(CU(cuLaunchKernelEx)(&config, function, params, NULL));
 	assert_ok(CU(cuEventSynchronize)(event));
 	assert_ok(CU(cuModuleGetGlobal_v2)(&variable, NULL, module, "counter"));
 	assert_ok(CU(cuMemcpyDtoH_v2)(&value, variable, 4));
 	assert_int_equal(value, 5 + 4 * 32);
-	attributes[1].value.cluster.x = 3; /* does not divide the grid */
+	attributes[1].value.clusterDim.x = 3; /* does not divide the grid */
 	assert_int_equal(CU(cuLaunchKernelEx)(&config, function, params, NULL), CUDA_ERROR_INVALID_CLUSTER_SIZE);
 	attributes[1].id = 15;
 	assert_int_equal(CU(cuLaunchKernelEx)(&config, function, params, NULL), CUDA_ERROR_INVALID_VALUE);

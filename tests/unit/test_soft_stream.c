@@ -124,15 +124,15 @@ static void test_batches(void **state)
 
 	words_clear();
 	stream = stream_new(CU_STREAM_NON_BLOCKING);
-	ops[0].write_value.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
-	ops[0].write_value.address = word(8);
-	ops[0].write_value.value = 1;
-	ops[1].wait_value.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
-	ops[1].wait_value.address = word(9);
-	ops[1].wait_value.value = 3;
-	ops[2].barrier.operation = CU_STREAM_MEM_OP_BARRIER;
+	ops[0].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+	ops[0].writeValue.address = word(8);
+	ops[0].writeValue.value = 1;
+	ops[1].waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+	ops[1].waitValue.address = word(9);
+	ops[1].waitValue.value = 3;
+	ops[2].memoryBarrier.operation = CU_STREAM_MEM_OP_BARRIER;
 	ops[3] = ops[0];
-	ops[3].write_value.value = 2;
+	ops[3].writeValue.value = 2;
 	assert_ok(CU(cuStreamBatchMemOp_v2)(stream, 4, ops, 0));
 	while (word_read(8) != 1)
 		usleep(100);

@@ -12,12 +12,12 @@
 
 #include <cmocka.h>
 
-#include "libgleamcuda/device.h"
+#include "broker/lib/visible.h"
 
 #define U0 "GPU-1f509920-0fc8-67dd-93e3-e0bd9ee6649a"
 #define U1 "GPU-9698348a-871f-aea7-c7fe-6c8d1389f4cf"
 
-static struct snapshot snapshot;
+static struct visible_gpus gpus;
 
 static int setup(void **state)
 {
@@ -26,11 +26,11 @@ static int setup(void **state)
 		{ 0x96, 0x98, 0x34, 0x8a, 0x87, 0x1f, 0xae, 0xa7, 0xc7, 0xfe, 0x6c, 0x8d, 0x13, 0x89, 0xf4, 0xcf },
 	};
 
-	snapshot.device_count = 2;
+	gpus.count = 2;
 	for (int i = 0; i < 2; i++) {
-		memcpy(snapshot.devices[i].uuid, uuids[i], 16);
-		memcpy(snapshot.devices[i].uuid_v1, uuids[i], 16);
-		snapshot.devices[i].attributes[CU_DEVICE_ATTRIBUTE_PCI_BUS_ID] = 6 + i;
+		memcpy(gpus.gpus[i].uuid, uuids[i], 16);
+		memcpy(gpus.gpus[i].uuid_v1, uuids[i], 16);
+		gpus.gpus[i].pci = visible_pci(0, 6 + i, 0);
 	}
 	return 0;
 }
@@ -38,9 +38,9 @@ static int setup(void **state)
 /* @expected: the ordinals in order, or "" with the error. */
 static void check(const char *visible, CUresult result, const char *expected)
 {
-	uint32_t ordinals[SNAPSHOT_DEVICES], count = 77;
+	uint32_t ordinals[VISIBLE_MAX], count = 77;
 	char text[64] = "";
-	CUresult got = visible_select(&snapshot, visible, NULL, ordinals, &count);
+	CUresult got = visible_select(&gpus, visible, NULL, ordinals, &count);
 
 	if (!got)
 		for (uint32_t i = 0; i < count; i++)
@@ -131,7 +131,7 @@ static void uuids(void **state)
 
 static void ambiguous_uuid(void **state)
 {
-	snapshot.devices[1].uuid[0] = snapshot.devices[1].uuid_v1[0] = 0x1f;
+	gpus.gpus[1].uuid[0] = gpus.gpus[1].uuid_v1[0] = 0x1f;
 	check("GPU-1f", CUDA_ERROR_NO_DEVICE, "");
 	check("GPU-1f9", 0, "1");
 	check("GPU-1f5", 0, "0");
@@ -140,31 +140,44 @@ static void ambiguous_uuid(void **state)
 
 static void order(void **state)
 {
-	uint32_t ordinals[SNAPSHOT_DEVICES], count;
+	uint32_t ordinals[VISIBLE_MAX], count;
 
-	snapshot.devices[0].attributes[CU_DEVICE_ATTRIBUTE_PCI_BUS_ID] = 9;
-	assert_int_equal(visible_select(&snapshot, NULL, "PCI_BUS_ID", ordinals, &count), 0);
+	gpus.gpus[0].pci = visible_pci(0, 9, 0);
+	assert_int_equal(visible_select(&gpus, NULL, "PCI_BUS_ID", ordinals, &count), 0);
 	assert_int_equal(count, 2);
 	assert_int_equal(ordinals[0], 1);
 	assert_int_equal(ordinals[1], 0);
-	assert_int_equal(visible_select(&snapshot, "0", "PCI_BUS_ID", ordinals, &count), 0);
+	assert_int_equal(visible_select(&gpus, "0", "PCI_BUS_ID", ordinals, &count), 0);
 	assert_int_equal(ordinals[0], 1);
-	assert_int_equal(visible_select(&snapshot, "0", "FASTEST_FIRST", ordinals, &count), 0);
+	assert_int_equal(visible_select(&gpus, "0", "FASTEST_FIRST", ordinals, &count), 0);
 	assert_int_equal(ordinals[0], 0);
 	/* UUIDs don't care. */
-	assert_int_equal(visible_select(&snapshot, U0, "PCI_BUS_ID", ordinals, &count), 0);
+	assert_int_equal(visible_select(&gpus, U0, "PCI_BUS_ID", ordinals, &count), 0);
 	assert_int_equal(ordinals[0], 0);
-	assert_int_equal(visible_select(&snapshot, NULL, "x", ordinals, &count), CUDA_ERROR_INVALID_DEVICE);
-	assert_int_equal(visible_select(&snapshot, NULL, "", ordinals, &count), CUDA_ERROR_INVALID_DEVICE);
+	assert_int_equal(visible_select(&gpus, NULL, "x", ordinals, &count), CUDA_ERROR_INVALID_DEVICE);
+	assert_int_equal(visible_select(&gpus, NULL, "", ordinals, &count), CUDA_ERROR_INVALID_DEVICE);
 	setup(state);
 }
 
 static void no_devices(void **state)
 {
-	snapshot.device_count = 0;
+	gpus.count = 0;
 	check(NULL, CUDA_ERROR_NO_DEVICE, "");
 	check("0", CUDA_ERROR_NO_DEVICE, "");
-	snapshot.device_count = 2;
+	gpus.count = 2;
+}
+
+static void counts(void **state)
+{
+	uint32_t count = 0;
+
+	assert_true(visible_count("1", &count) && count == 1);
+	assert_true(visible_count("16", &count) && count == 16);
+	assert_true(visible_count("all", &count) && count == UINT32_MAX);
+	for (const char *const *wrong = (const char *const[]){ "", "0", "17", "-1", "+1", " 1", "1 ", "2x", "ALL", "0x1", NULL };
+	     *wrong; wrong++)
+		if (visible_count(*wrong, &count))
+			fail_msg("GLEAM_GPUS=%s was taken for %u", *wrong, count);
 }
 
 int main(void)
@@ -172,7 +185,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(numbers),	  cmocka_unit_test(odd_numbers), cmocka_unit_test(words),
 		cmocka_unit_test(uuids),	  cmocka_unit_test(ambiguous_uuid), cmocka_unit_test(order),
-		cmocka_unit_test(no_devices),
+		cmocka_unit_test(no_devices),	  cmocka_unit_test(counts),
 	};
 
 	return cmocka_run_group_tests(tests, setup, NULL);

@@ -16,7 +16,7 @@ $(O)/gen/softgpu/soft_exports.c $(O)/gen/softgpu/soft_api.h &: broker/softgpu/so
 GENERATED += $(O)/gen/softgpu/soft_api.h
 
 SOFTGPU_SOURCES := $(SOFTGPU_FRONT) $(SOFTGPU_PROCESSOR) $(O)/gen/softgpu/soft_exports.c $(FATBIN_SOURCES) \
-	broker/lib/error_text.c
+	broker/lib/visible.c broker/lib/error_text.c
 
 # Names bind inside the library: a libcuda of ours in the same process must not be called instead. It stays loaded:
 # its threads may be anywhere when somebody closes it.

@@ -19,6 +19,7 @@ struct options {
 	bool json;
 	const char *socket; /* NULL: the default place */
 	const char *server; /* run */
+	const char *gpus;   /* run */
 	const char *tenant; /* key new */
 	/* what is left of the command line */
 	char **words;
@@ -32,7 +33,7 @@ struct command {
 	const char *help;      /* the options and whatever else there is to say */
 	int words_min;
 	int words_max; /* -1: any number */
-	const char *takes; /* letters: j --json, s --socket, S --server, t --tenant */
+	const char *takes; /* letters: j --json, s --socket, S --server, G --gpus, t --tenant */
 	int (*run)(const struct options *options);
 };
 

@@ -38,9 +38,10 @@ const struct command commands[] = {
 	  "Exit status: the program's; 127 if there is no such program, 126 if it can't be run.\n"
 	  "\n"
 	  "  --server NAME   use this server and no other (sets GLEAM_SERVER)\n"
+	  "  --gpus COUNT    so many GPUs of the server, or all (default: one; sets GLEAM_GPUS)\n"
 	  "  --socket PATH   where gleamd listens (sets GLEAM_SOCKET)\n"
 	  "  --help          this text\n",
-	  1, -1, "sS", run_command },
+	  1, -1, "sSG", run_command },
 	{ "version", "", "version of gleamctl and of the running daemon", HELP_COMMON, 0, 0, "js", show_version },
 	{ 0 },
 };
@@ -50,7 +51,7 @@ enum { OPT_HELP = 256, OPT_VERSION };
 static const struct option long_options[] = {
 	{ "json", no_argument, NULL, 'j' },	  { "socket", required_argument, NULL, 's' },
 	{ "server", required_argument, NULL, 'S' }, { "tenant", required_argument, NULL, 't' },
-	{ "help", no_argument, NULL, OPT_HELP },  { "version", no_argument, NULL, OPT_VERSION },
+	{ "gpus", required_argument, NULL, 'G' }, { "help", no_argument, NULL, OPT_HELP },  { "version", no_argument, NULL, OPT_VERSION },
 	{ NULL, 0, NULL, 0 },
 };
 
@@ -206,6 +207,8 @@ static int options_read(const struct command *command, int argc, char **argv, st
 			options->socket = optarg;
 		else if (id == 'S')
 			options->server = optarg;
+		else if (id == 'G')
+			options->gpus = optarg;
 		else if (id == 't')
 			options->tenant = optarg;
 	}

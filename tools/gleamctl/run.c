@@ -77,6 +77,7 @@ int run_command(const struct options *options)
 		return failed("our libcuda.so.1 is neither in ../lib/gleam nor in ../lib of this program: run the gleamctl that was "
 			      "installed or built with it");
 	if (path_put(folder) || (options->server && setenv("GLEAM_SERVER", options->server, 1)) ||
+	    (options->gpus && setenv("GLEAM_GPUS", options->gpus, 1)) ||
 	    (options->socket && setenv("GLEAM_SOCKET", options->socket, 1)))
 		return failed("out of memory");
 	warn_of_privileges(options->words[0]);

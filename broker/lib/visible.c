@@ -3,15 +3,16 @@
  * Which devices the program sees: CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER, read as the driver reads them (recorded with
  * 580.159 on two GPUs). The list ends at the first entry that names no device; it is an error to name one twice.
  */
+#include "broker/lib/visible.h"
+
 #include <ctype.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "libgleamcuda/device.h"
+#define UUID_TEXT (VISIBLE_UUID_SIZE - 1)
 
-#define UUID_TEXT 36 /* 8-4-4-4-12 */
-
-static void uuid_text(const uint8_t uuid[16], char text[UUID_TEXT + 1])
+void visible_uuid_text(const uint8_t uuid[16], char text[VISIBLE_UUID_SIZE])
 {
 	static const char digits[] = "0123456789abcdef";
 	int at = 0;
@@ -27,20 +28,20 @@ static void uuid_text(const uint8_t uuid[16], char text[UUID_TEXT + 1])
 
 static bool uuid_begins(const uint8_t uuid[16], const char *text, size_t size)
 {
-	char own[UUID_TEXT + 1];
+	char own[VISIBLE_UUID_SIZE];
 
-	uuid_text(uuid, own);
+	visible_uuid_text(uuid, own);
 	return strncasecmp(own, text, size) == 0;
 }
 
 /* The one device whose UUID begins with the @size characters of @text; -1 if there is none, or more than one. The two
  * UUIDs of a device differ for a slice of a GPU. */
-static int uuid_find(const struct snapshot *s, const char *text, size_t size)
+static int uuid_find(const struct visible_gpus *s, const char *text, size_t size)
 {
 	int found = -1;
 
-	for (uint32_t i = 0; i < s->device_count; i++) {
-		if (!uuid_begins(s->devices[i].uuid_v1, text, size) && !uuid_begins(s->devices[i].uuid, text, size))
+	for (uint32_t i = 0; i < s->count; i++) {
+		if (!uuid_begins(s->gpus[i].uuid_v1, text, size) && !uuid_begins(s->gpus[i].uuid, text, size))
 			continue;
 		if (found >= 0)
 			return -1;
@@ -53,7 +54,7 @@ static int uuid_find(const struct snapshot *s, const char *text, size_t size)
  * "GPU-" or "MIG-" and the beginning of a UUID; *end_out is where the entry ends. What follows a whole UUID up to the
  * comma is not looked at.
  */
-static int uuid_entry(const struct snapshot *s, const char *text, const char **end_out)
+static int uuid_entry(const struct visible_gpus *s, const char *text, const char **end_out)
 {
 	size_t size = 0;
 
@@ -82,17 +83,17 @@ static int number_entry(const char *text, const char **end_out)
 }
 
 /* Entries of one list are all numbers or all UUIDs, as the first one is. */
-static CUresult list_read(const struct snapshot *s, const char *text, const uint32_t *by_order,
-			  uint32_t ordinals_out[SNAPSHOT_DEVICES], uint32_t *count_out)
+static CUresult list_read(const struct visible_gpus *s, const char *text, const uint32_t *by_order,
+			  uint32_t ordinals_out[VISIBLE_MAX], uint32_t *count_out)
 {
-	bool seen[SNAPSHOT_DEVICES] = { false };
+	bool seen[VISIBLE_MAX] = { false };
 	bool numbers = strncmp(text, "GPU-", 4) != 0 && strncmp(text, "MIG-", 4) != 0;
 
 	for (;;) {
 		const char *end = text;
 		int number = numbers ? number_entry(text, &end) : uuid_entry(s, text, &end);
 
-		if (number < 0 || (uint32_t)number >= s->device_count)
+		if (number < 0 || (uint32_t)number >= s->count)
 			break;
 
 		uint32_t ordinal = numbers ? by_order[number] : (uint32_t)number;
@@ -110,44 +111,52 @@ static CUresult list_read(const struct snapshot *s, const char *text, const uint
 	return *count_out ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
 }
 
-/* Of PCI domain, bus and device: what PCI_BUS_ID sorts by. */
-static uint64_t pci_place(const struct snapshot_device *d)
+static void order_by_pci(const struct visible_gpus *s, uint32_t *by_order)
 {
-	return (uint64_t)(uint32_t)d->attributes[CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID] << 32 |
-	       (uint64_t)(d->attributes[CU_DEVICE_ATTRIBUTE_PCI_BUS_ID] & 0xffff) << 16 |
-	       (uint64_t)(d->attributes[CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID] & 0xffff);
-}
-
-static void order_by_pci(const struct snapshot *s, uint32_t *by_order)
-{
-	for (uint32_t i = 1; i < s->device_count; i++) {
+	for (uint32_t i = 1; i < s->count; i++) {
 		uint32_t ordinal = by_order[i];
 		uint32_t at = i;
 
-		for (; at && pci_place(&s->devices[by_order[at - 1]]) > pci_place(&s->devices[ordinal]); at--)
+		for (; at && s->gpus[by_order[at - 1]].pci > s->gpus[ordinal].pci; at--)
 			by_order[at] = by_order[at - 1];
 		by_order[at] = ordinal;
 	}
 }
 
-CUresult visible_select(const struct snapshot *snapshot, const char *visible, const char *order,
-			uint32_t ordinals_out[SNAPSHOT_DEVICES], uint32_t *count_out)
+CUresult visible_select(const struct visible_gpus *s, const char *visible, const char *order,
+			uint32_t ordinals_out[VISIBLE_MAX], uint32_t *count_out)
 {
-	uint32_t by_order[SNAPSHOT_DEVICES];
+	uint32_t by_order[VISIBLE_MAX];
 
 	*count_out = 0;
-	for (uint32_t i = 0; i < snapshot->device_count; i++)
+	for (uint32_t i = 0; i < s->count; i++)
 		by_order[i] = i;
-	/* The worker's driver lists the fastest first by itself. */
+	/* The driver lists the fastest first by itself. */
 	if (order && strcmp(order, "PCI_BUS_ID") == 0)
-		order_by_pci(snapshot, by_order);
+		order_by_pci(s, by_order);
 	else if (order && strcmp(order, "FASTEST_FIRST") != 0)
 		return CUDA_ERROR_INVALID_DEVICE;
-	if (!snapshot->device_count)
+	if (!s->count)
 		return CUDA_ERROR_NO_DEVICE;
 	if (visible)
-		return list_read(snapshot, visible, by_order, ordinals_out, count_out);
-	memcpy(ordinals_out, by_order, sizeof(by_order[0]) * snapshot->device_count);
-	*count_out = snapshot->device_count;
+		return list_read(s, visible, by_order, ordinals_out, count_out);
+	memcpy(ordinals_out, by_order, sizeof(by_order[0]) * s->count);
+	*count_out = s->count;
 	return CUDA_SUCCESS;
+}
+
+bool visible_count(const char *text, uint32_t *count_out)
+{
+	char *end;
+	unsigned long count;
+
+	if (strcmp(text, "all") == 0) {
+		*count_out = UINT32_MAX;
+		return true;
+	}
+	count = strtoul(text, &end, 10);
+	if (!isdigit((unsigned char)*text) || *end || !count || count > VISIBLE_MAX)
+		return false;
+	*count_out = (uint32_t)count;
+	return true;
 }
