@@ -4,6 +4,10 @@
  *
  * Out: conn_send() -> plain (gathers small messages) -> [TLS] -> wire -> sending (one send in flight). Without TLS plain
  * is the wire. In: received chunk -> [TLS] -> where the owner wants it.
+ *
+ * A bulk lane's connection touches each byte as seldom as it can. Out: what is lent goes into the socket from where it lies, or is
+ * encrypted from there in pieces that stay in a core's cache until the socket has them. In: without TLS the kernel writes to where
+ * the owner wants it; with TLS a record is decrypted to there.
  */
 #include "broker/core/conn.h"
 
@@ -21,6 +25,8 @@
 
 #define OUT_SIZE	(64u << 10)
 #define RECORD_MAX	(16u << 10)	    /* of TLS: small messages are gathered up to this */
+#define BULK_CHUNK	(256u << 10)	    /* encrypted ahead of a send, and asked for in a receive: two of them fit into a core's cache */
+#define BULK_STRAIGHT	(32u << 10)	    /* wanted bytes that are worth a receive of their own */
 #define CLOSE_FLUSH_NS	(1 * NS_PER_S)	    /* for the last words to a peer that is to be closed */
 
 /*
@@ -49,7 +55,10 @@ struct conn {
 	uint8_t *want;
 	size_t want_size;
 	size_t got;
-	uint8_t *own_buf; /* where the loop lends none */
+	uint8_t *own_buf; /* where the loop lends none; BULK_CHUNK bytes of a bulk connection */
+	bool bulk;
+	struct iovec straight[2]; /* of the receive in flight: what is wanted, and what comes behind it */
+	struct msghdr straight_msg;
 	uint64_t recv_tag;
 	bool receiving;
 	bool one_shot; /* multishot receive is refused by this kernel */
@@ -60,6 +69,10 @@ struct conn {
 	struct out plain;
 	struct out wire;
 	struct out sending;
+	struct iovec lent[2];	/* body and tail: what is left of them */
+	bool lent_flying;	/* without TLS: they are in the send in flight */
+	struct iovec gather[3]; /* of that send */
+	struct msghdr gather_msg;
 	uint64_t send_tag;
 	bool send_busy;
 	uint64_t sent;
@@ -78,7 +91,7 @@ static void conn_flush(struct conn *conn);
 
 /* ---- buffers ---- */
 
-static int out_put(struct out *out, const void *bytes, size_t size)
+static int out_grow(struct out *out, size_t size)
 {
 	if (size > out->max - out->size) {
 		size_t max = out->max ? out->max : OUT_SIZE;
@@ -95,16 +108,28 @@ static int out_put(struct out *out, const void *bytes, size_t size)
 		out->bytes = grown;
 		out->max = max;
 	}
+	return 0;
+}
+
+static int out_put(struct out *out, const void *bytes, size_t size)
+{
+	int err = out_grow(out, size);
+
+	if (err)
+		return err;
 	memcpy(out->bytes + out->size, bytes, size);
 	out->size += size;
 	return 0;
 }
 
-static int conn_emit(void *arg, const void *bytes, size_t size)
+static uint8_t *conn_room(void *arg, size_t size)
 {
-	struct conn *conn = arg;
+	struct out *wire = &((struct conn *)arg)->wire;
 
-	return out_put(&conn->wire, bytes, size);
+	if (out_grow(wire, size))
+		return NULL;
+	wire->size += size;
+	return wire->bytes + wire->size - size;
 }
 
 /* ---- making and ending ---- */
@@ -143,7 +168,7 @@ struct conn *conn_new(struct loop *loop, int fd, struct tls_keys *keys, bool acc
 			goto free_conn;
 	}
 	if (keys) {
-		conn->tls = tls_new(keys, accepted, conn_emit, conn);
+		conn->tls = tls_new(keys, accepted, conn_room, conn);
 		if (!conn->tls)
 			goto free_conn;
 	}
@@ -243,6 +268,25 @@ void conn_close_flushed(struct conn *conn, int err, const char *why)
 
 /* ---- out ---- */
 
+/* @size bytes have gone: first of what was gathered, then of what is lent. */
+static void conn_went_out(struct conn *conn, size_t size)
+{
+	size_t part = conn->sending.size - conn->sending.at;
+
+	part = size < part ? size : part;
+	conn->sending.at += part;
+	size -= part;
+	if (conn->sending.at == conn->sending.size)
+		conn->sending.at = conn->sending.size = 0;
+	for (int i = 0; i < 2 && conn->lent_flying; i++) {
+		part = size < conn->lent[i].iov_len ? size : conn->lent[i].iov_len;
+		conn->lent[i].iov_base = (uint8_t *)conn->lent[i].iov_base + part;
+		conn->lent[i].iov_len -= part;
+		size -= part;
+	}
+	conn->lent_flying = false;
+}
+
 static void conn_send_done(void *arg, int res, uint32_t flags)
 {
 	struct conn *conn = arg;
@@ -258,9 +302,7 @@ static void conn_send_done(void *arg, int res, uint32_t flags)
 		conn_close(conn, res, strerror(-res));
 		return;
 	}
-	conn->sending.at += (size_t)res;
-	if (conn->sending.at == conn->sending.size)
-		conn->sending.at = conn->sending.size = 0;
+	conn_went_out(conn, (size_t)res);
 	conn_flush(conn);
 	if (conn->state == CONN_OPEN && conn->ops->drained && conn_backlog(conn) < CONN_BACKLOG_HIGH)
 		conn->ops->drained(conn->owner);
@@ -283,18 +325,67 @@ static int conn_seal(struct conn *conn)
 	return err;
 }
 
+/* Encrypts what is lent, as much as one send takes. */
+static int conn_seal_lent(struct conn *conn)
+{
+	int err = 0;
+
+	for (int i = 0; i < 2 && !err; i++) {
+		while (conn->lent[i].iov_len && conn->wire.size < BULK_CHUNK && !err) {
+			size_t room = BULK_CHUNK - conn->wire.size;
+			size_t part = conn->lent[i].iov_len < room ? conn->lent[i].iov_len : room;
+
+			/* Whole records, but for the last one. */
+			if (part < conn->lent[i].iov_len)
+				part = part > RECORD_MAX ? part & ~(size_t)(RECORD_MAX - 1) : RECORD_MAX;
+			if (part > conn->lent[i].iov_len)
+				part = conn->lent[i].iov_len;
+			err = tls_write(conn->tls, conn->lent[i].iov_base, part);
+			conn->lent[i].iov_base = (uint8_t *)conn->lent[i].iov_base + part;
+			conn->lent[i].iov_len -= part;
+		}
+	}
+	return err;
+}
+
+/* What was gathered, and what is lent, with one call. */
+static void conn_gather(struct conn *conn, struct io_uring_sqe *sqe)
+{
+	unsigned count = 0;
+
+	if (conn->sending.size)
+		conn->gather[count++] = (struct iovec){ .iov_base = conn->sending.bytes + conn->sending.at,
+							.iov_len = conn->sending.size - conn->sending.at };
+	for (int i = 0; i < 2; i++)
+		if (conn->lent[i].iov_len)
+			conn->gather[count++] = conn->lent[i];
+	conn->gather_msg = (struct msghdr){ .msg_iov = conn->gather, .msg_iovlen = count };
+	conn->lent_flying = true;
+	io_uring_prep_sendmsg(sqe, conn->fd, &conn->gather_msg, MSG_NOSIGNAL | MSG_WAITALL);
+}
+
 static void conn_flush(struct conn *conn)
 {
+	bool lent;
+
 	if (conn->state == CONN_CLOSING || conn->state == CONN_CLOSED || conn->state == CONN_QUIET || conn->send_busy)
 		return;
 	if (conn->sending.size == 0) {
-		if (conn->tls && conn->secured && conn->plain.size && conn_seal(conn)) {
-			conn_close(conn, -EIO, "encrypting failed");
+		int err = 0;
+
+		if (conn->tls && conn->secured && conn->plain.size)
+			err = conn_seal(conn);
+		if (!err && conn->tls && conn_is_lent(conn))
+			err = conn_seal_lent(conn);
+		if (err) {
+			conn_close(conn, err == -ENOMEM ? err : -EIO,
+				   err == -ENOMEM ? "no memory for what is to be sent" : "encrypting failed");
 			return;
 		}
 		out_swap(&conn->sending, conn->tls ? &conn->wire : &conn->plain);
 	}
-	if (conn->sending.size == 0) {
+	lent = !conn->tls && conn_is_lent(conn);
+	if (conn->sending.size == 0 && !lent) {
 		if (conn->state == CONN_LAST_WORDS)
 			conn_close(conn, conn->err, conn->why);
 		else
@@ -304,16 +395,37 @@ static void conn_flush(struct conn *conn)
 
 	struct io_uring_sqe *sqe = loop_sqe(conn->loop);
 
-	io_uring_prep_send(sqe, conn->fd, conn->sending.bytes + conn->sending.at, conn->sending.size - conn->sending.at,
-			   MSG_NOSIGNAL | MSG_WAITALL);
+	if (lent)
+		conn_gather(conn, sqe);
+	else
+		io_uring_prep_send(sqe, conn->fd, conn->sending.bytes + conn->sending.at,
+				   conn->sending.size - conn->sending.at, MSG_NOSIGNAL | MSG_WAITALL);
 	conn->send_tag = loop_tag(conn->loop, sqe, conn_send_done, conn);
 	conn->send_busy = true;
+}
+
+void conn_lend(struct conn *conn, const void *head, size_t head_size, const void *body, size_t body_size, const void *tail,
+	       size_t tail_size)
+{
+	assert(!conn_is_lent(conn));
+	conn_send(conn, head, head_size, NULL, 0);
+	if (conn->state != CONN_OPEN)
+		return;
+	conn->sent += body_size + tail_size;
+	conn->lent[0] = (struct iovec){ .iov_base = (void *)(uintptr_t)body, .iov_len = body_size };
+	conn->lent[1] = (struct iovec){ .iov_base = (void *)(uintptr_t)tail, .iov_len = tail_size };
+}
+
+bool conn_is_lent(const struct conn *conn)
+{
+	return conn->lent_flying || conn->lent[0].iov_len || conn->lent[1].iov_len;
 }
 
 void conn_send(struct conn *conn, const void *head, size_t head_size, const void *body, size_t body_size)
 {
 	int err;
 
+	assert(!conn_is_lent(conn));
 	if (conn->state != CONN_OPEN)
 		return;
 	if (conn_backlog(conn) > CONN_BACKLOG_MAX) {
@@ -352,6 +464,17 @@ static void conn_secured(struct conn *conn)
 {
 	conn->secured = true;
 	conn->ops->up(conn->owner);
+}
+
+/* What is wanted is complete: the owner takes it, and wants the next. */
+static int conn_part(struct conn *conn)
+{
+	conn->got = 0;
+	conn->want_size = 0;
+
+	int err = conn->ops->part(conn->owner);
+
+	return err ? conn_blame(conn, err, "%s", strerror(-err)) : 0;
 }
 
 /* One chunk, or -errno with the reason blamed. */
@@ -395,15 +518,28 @@ static int conn_input(struct conn *conn, const uint8_t *bytes, size_t size)
 		conn->got += (size_t)n;
 		if (conn->got < conn->want_size)
 			continue;
-		conn->got = 0;
-		conn->want_size = 0;
 
-		int err = conn->ops->part(conn->owner);
+		int err = conn_part(conn);
 
 		if (err)
-			return conn_blame(conn, err, "%s", strerror(-err));
+			return err;
 	}
 	return 0;
+}
+
+/* Bytes of which the first lie where they were wanted already. */
+static int conn_input_straight(struct conn *conn, size_t size)
+{
+	size_t part = size < conn->straight[0].iov_len ? size : conn->straight[0].iov_len;
+	int err = 0;
+
+	if (conn->state != CONN_OPEN)
+		return 0;
+	conn->received += part;
+	conn->got += part;
+	if (conn->got == conn->want_size)
+		err = conn_part(conn);
+	return err || size == part ? err : conn_input(conn, conn->own_buf, size - part);
 }
 
 static void conn_recv_done(void *arg, int res, uint32_t flags)
@@ -412,6 +548,7 @@ static void conn_recv_done(void *arg, int res, uint32_t flags)
 	const uint8_t *bytes = conn->own_buf;
 	uint16_t id = 0;
 	bool lent = flags & IORING_CQE_F_BUFFER;
+	bool straight = conn->straight[0].iov_len != 0;
 	int err = 0;
 
 	if (!(flags & IORING_CQE_F_MORE))
@@ -420,7 +557,7 @@ static void conn_recv_done(void *arg, int res, uint32_t flags)
 		bytes = loop_buf(conn->loop, flags, &id);
 	if (res > 0 && conn->state != CONN_LAST_WORDS) {
 		conn->heard_ns = loop_now_ns(conn->loop);
-		err = conn_input(conn, bytes, (size_t)res);
+		err = straight ? conn_input_straight(conn, (size_t)res) : conn_input(conn, bytes, (size_t)res);
 	}
 	if (lent)
 		loop_buf_give(conn->loop, id);
@@ -459,8 +596,18 @@ static void conn_recv_done(void *arg, int res, uint32_t flags)
 static void conn_recv_arm(struct conn *conn)
 {
 	struct io_uring_sqe *sqe = loop_sqe(conn->loop);
+	size_t left = conn->want_size - conn->got;
 
-	if (loop_has_bufs(conn->loop) && !conn->one_shot) {
+	conn->straight[0].iov_len = 0;
+	if (conn->bulk && !conn->tls && left >= BULK_STRAIGHT) {
+		/* What comes behind is a header, of which a little more is taken along. */
+		conn->straight[0] = (struct iovec){ .iov_base = conn->want + conn->got, .iov_len = left };
+		conn->straight[1] = (struct iovec){ .iov_base = conn->own_buf, .iov_len = BULK_STRAIGHT };
+		conn->straight_msg = (struct msghdr){ .msg_iov = conn->straight, .msg_iovlen = 2 };
+		io_uring_prep_recvmsg(sqe, conn->fd, &conn->straight_msg, 0);
+	} else if (conn->bulk) {
+		io_uring_prep_recv(sqe, conn->fd, conn->own_buf, conn->tls ? BULK_CHUNK : BULK_STRAIGHT, 0);
+	} else if (loop_has_bufs(conn->loop) && !conn->one_shot) {
 		io_uring_prep_recv_multishot(sqe, conn->fd, NULL, 0, 0);
 		sqe->flags |= IOSQE_BUFFER_SELECT;
 		sqe->buf_group = LOOP_BUF_GROUP;
@@ -520,9 +667,10 @@ void conn_adopt(struct conn *conn, struct loop *loop, const struct conn_ops *ops
 	conn->ops = ops;
 	conn->owner = owner;
 	conn->state = CONN_OPEN;
-	if (!loop_has_bufs(loop) && !conn->own_buf)
-		conn->own_buf = malloc(LOOP_BUF_SIZE);
-	if (!loop_has_bufs(loop) && !conn->own_buf) {
+	conn->bulk = true;
+	free(conn->own_buf);
+	conn->own_buf = malloc(BULK_CHUNK);
+	if (!conn->own_buf) {
 		conn_close(conn, -ENOMEM, "out of memory");
 		return;
 	}

@@ -45,6 +45,13 @@ void conn_want(struct conn *conn, void *place, size_t size);
 
 /* Copies (or encrypts) @head and @body behind what is waiting. Errors close the connection. */
 void conn_send(struct conn *conn, const void *head, size_t head_size, const void *body, size_t body_size);
+/*
+ * For the lanes' bulk: @head is copied, @body and @tail are sent from where they lie, and stay there until conn_is_lent() is
+ * false; drained() is called then. One at a time, and no conn_send() meanwhile.
+ */
+void conn_lend(struct conn *conn, const void *head, size_t head_size, const void *body, size_t body_size, const void *tail,
+	       size_t tail_size);
+bool conn_is_lent(const struct conn *conn);
 size_t conn_backlog(const struct conn *conn);
 /* When bytes last came. */
 uint64_t conn_heard_ns(const struct conn *conn);
@@ -66,7 +73,7 @@ void conn_close_flushed(struct conn *conn, int err, const char *why);
 void conn_give(struct conn *conn, const struct conn_ops *ops, void *owner);
 /* Stops receiving; @quiet is called when nothing of it is in flight, also what was sent. Then it may be freed or adopted. */
 void conn_move(struct conn *conn, void (*quiet)(void *owner));
-/* On the thread of @loop, for a quiet connection: it goes on there, with another owner. */
+/* On the thread of @loop, for a quiet connection: it goes on there, with another owner, as one that carries bulk. */
 void conn_adopt(struct conn *conn, struct loop *loop, const struct conn_ops *ops, void *owner);
 
 #endif

@@ -43,6 +43,8 @@ struct lane {
 	/* lane thread */
 	struct loop *loop;
 	struct conn *conn;
+	struct lane_queue *lent; /* whose bytes the connection is sending, taken out of the list */
+	struct bulk_item *lent_item;
 	enum lane_stage stage;
 	struct link_hdr hdr;
 	uint8_t fields[24] __attribute__((aligned(8)));
@@ -276,7 +278,7 @@ static void item_send_up(struct lane *lane, const struct mirror *mirror, struct 
 	put_u64(&w, item->cookie);
 	put_u32(&w, item->offset);
 	put_u32(&w, item->size);
-	conn_send(lane->conn, head, w.at, shm_up(&mirror->shm) + item->offset, item->size);
+	conn_lend(lane->conn, head, w.at, shm_up(&mirror->shm) + item->offset, item->size, NULL, 0);
 	item->done = item->size;
 }
 
@@ -285,18 +287,16 @@ static void item_send_down(struct lane *lane, const struct mirror *mirror, struc
 	uint8_t head[sizeof(struct link_hdr) + 8] __attribute__((aligned(8)));
 	struct writer w = writer_on(head, sizeof(head));
 	uint32_t size = item->size - item->done < LANE_PART_MAX ? item->size - item->done : LANE_PART_MAX;
-	bool last = size == item->size - item->done;
+	uint32_t behind = size == item->size - item->done ? item->frame_size : 0;
 
-	put_u32(&w, (uint32_t)sizeof(head) + size + (last ? item->frame_size : 0));
+	put_u32(&w, (uint32_t)sizeof(head) + size + behind);
 	put_u16(&w, LINK_BULK_DOWN);
 	put_u16(&w, 0);
 	put_u32(&w, mirror->id);
 	put_u32(&w, 0);
 	put_u32(&w, item->offset + item->done);
 	put_u32(&w, size);
-	conn_send(lane->conn, head, w.at, shm_down(&mirror->shm) + item->offset + item->done, size);
-	if (last)
-		conn_send(lane->conn, item->frame, item->frame_size, NULL, 0);
+	conn_lend(lane->conn, head, w.at, shm_down(&mirror->shm) + item->offset + item->done, size, item->frame, behind);
 	item->done += size;
 }
 
@@ -326,21 +326,36 @@ static void lane_measure(void *arg)
 	__atomic_store_n(&lane->bandwidth, known ? known - known / 4 + rate / 4 : rate, __ATOMIC_RELAXED);
 }
 
+/* The connection has done with what was lent: the session's next turn. */
+static void lent_end(struct lane *lane)
+{
+	struct lane_queue *queue = lane->lent;
+	struct bulk_item *item = lane->lent_item;
+
+	if (!queue)
+		return;
+	lane->lent = NULL;
+	ready_give(lane, queue, item, item->done == item->size);
+}
+
 static void lane_pump(struct lane *lane)
 {
-	struct lane_queue *queue;
-	struct bulk_item *item;
+	while (!lane->closed && !conn_is_lent(lane->conn)) {
+		struct bulk_item *item;
+		struct lane_queue *queue;
 
-	while (!lane->closed && conn_backlog(lane->conn) < CONN_BACKLOG_HIGH && (queue = ready_take(lane, &item))) {
-		struct mirror *mirror = queue->mirror;
-
-		if (__atomic_load_n(&mirror->dead, __ATOMIC_ACQUIRE))
+		lent_end(lane);
+		queue = ready_take(lane, &item);
+		if (!queue)
+			break;
+		lane->lent = queue;
+		lane->lent_item = item;
+		if (__atomic_load_n(&queue->mirror->dead, __ATOMIC_ACQUIRE))
 			item->done = item->size;
 		else if (lane->node)
-			item_send_down(lane, mirror, item);
+			item_send_down(lane, queue->mirror, item);
 		else
-			item_send_up(lane, mirror, item);
-		ready_give(lane, queue, item, item->done == item->size);
+			item_send_up(lane, queue->mirror, item);
 	}
 	__atomic_store_n(&lane->sent, conn_sent(lane->conn), __ATOMIC_RELAXED);
 	if (!lane->closed && !lane->measure.place)
@@ -545,6 +560,9 @@ void lane_stop(struct lane *lane)
 	pthread_join(lane->thread, NULL);
 	conn_free(lane->conn);
 	loop_close(lane->loop);
+	if (lane->lent_item && lane->lent)
+		lane->lent_item->done = lane->lent_item->size;
+	lent_end(lane);
 	while ((queue = ready_take(lane, &item)))
 		ready_give(lane, queue, item, true);
 }

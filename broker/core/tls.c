@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * OpenSSL over a BIO of our own, which reads from the chunk that was fed and writes to the connection's buffer, so that
- * ciphertext is not copied once more. See tls.h for threads.
+ * The handshake: OpenSSL over a BIO of our own, which reads from the chunk that was fed and writes to the connection's buffer.
+ * Its secrets come by the hook that is made for logging them, as OpenSSL offers no other; then it is freed. See tls.h for threads.
  */
 #include "broker/core/tls.h"
 
@@ -12,6 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "broker/core/record.h"
 
 #define TLS_WHY_SIZE 160
 
@@ -24,17 +26,33 @@ struct tls_keys {
 	struct key keys[];
 };
 
+/* Alerts that we send (RFC 8446, 6). */
+enum { ALERT_CLOSE_NOTIFY = 0, ALERT_UNEXPECTED_MESSAGE = 10, ALERT_BAD_RECORD_MAC = 20, ALERT_FATAL = 2 };
+enum { HANDSHAKE_KEY_UPDATE = 24, KEY_UPDATE_SIZE = 5 };
+enum { SECRET_CLIENT, SECRET_SERVER, SECRETS };
+
 struct tls {
-	SSL *ssl;
+	SSL *ssl; /* NULL once secured */
 	struct tls_keys *keys;
 	const struct key *key; /* agreed on */
 	const uint8_t *in;
 	size_t in_size;
-	tls_emit *emit;
+	tls_room *room;
 	void *arg;
-	bool client;
+	bool server;
 	bool secured;
+	uint8_t secrets[SECRETS][RECORD_SECRET_SIZE];
+	unsigned secrets_known; /* bits */
+
+	struct record tx;
+	struct record rx;
+	bool update_wanted; /* the peer asked for another key of ours */
+	uint32_t part_size; /* of a record that has come in part */
+	uint32_t text_at;   /* content that the owner had no room for */
+	uint32_t text_size;
 	char why[TLS_WHY_SIZE];
+	uint8_t part[RECORD_SIZE_MAX];
+	uint8_t text[RECORD_LENGTH_MAX];
 };
 
 /* ---- the BIO ---- */
@@ -59,8 +77,13 @@ static int bio_write(BIO *bio, const char *bytes, int size)
 {
 	struct tls *tls = BIO_get_data(bio);
 
+	uint8_t *room = tls->room(tls->arg, (size_t)size);
+
 	BIO_clear_retry_flags(bio);
-	return tls->emit(tls->arg, bytes, (size_t)size) ? -1 : size;
+	if (!room)
+		return -1;
+	memcpy(room, bytes, (size_t)size);
+	return size;
 }
 
 static long bio_ctrl(BIO *bio, int cmd, long num, void *ptr)
@@ -117,6 +140,31 @@ static int server_key(SSL *ssl, const unsigned char *id, size_t size, SSL_SESSIO
 	return 1;
 }
 
+static int hex_digit(char c)
+{
+	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+/* "CLIENT_TRAFFIC_SECRET_0 RANDOM SECRET", both in hexadecimal digits. */
+static void secret_take(const SSL *ssl, const char *line)
+{
+	static const char *const names[SECRETS] = { "CLIENT_TRAFFIC_SECRET_0 ", "SERVER_TRAFFIC_SECRET_0 " };
+	struct tls *tls = SSL_get_app_data(ssl);
+	const char *hex = strrchr(line, ' ');
+
+	for (int i = 0; hex && i < SECRETS; i++) {
+		size_t at = 0;
+
+		if (strncmp(line, names[i], strlen(names[i])) != 0)
+			continue;
+		for (hex++; at < RECORD_SECRET_SIZE && hex_digit(hex[0]) >= 0 && hex_digit(hex[1]) >= 0; at++, hex += 2)
+			tls->secrets[i][at] = (uint8_t)(hex_digit(hex[0]) << 4 | hex_digit(hex[1]));
+		if (at == RECORD_SECRET_SIZE && !*hex)
+			tls->secrets_known |= 1u << i;
+		return;
+	}
+}
+
 int tls_keys_new(const struct key *keys, size_t count, struct tls_keys **keys_out)
 {
 	struct tls_keys *all = calloc(1, sizeof(*all) + count * sizeof(*keys));
@@ -141,7 +189,7 @@ int tls_keys_new(const struct key *keys, size_t count, struct tls_keys **keys_ou
 	SSL_CTX_set_options(all->ctx, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION);
 	SSL_CTX_set_num_tickets(all->ctx, 0);
 	SSL_CTX_set_session_cache_mode(all->ctx, SSL_SESS_CACHE_OFF);
-	SSL_CTX_set_mode(all->ctx, SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+	SSL_CTX_set_keylog_callback(all->ctx, secret_take);
 	*keys_out = all;
 	return 0;
 }
@@ -158,7 +206,7 @@ void tls_keys_free(struct tls_keys *keys)
 
 /* ---- a connection ---- */
 
-struct tls *tls_new(struct tls_keys *keys, bool server, tls_emit *emit, void *arg)
+struct tls *tls_new(struct tls_keys *keys, bool server, tls_room *room, void *arg)
 {
 	struct tls *tls = calloc(1, sizeof(*tls));
 	BIO *bio;
@@ -166,9 +214,9 @@ struct tls *tls_new(struct tls_keys *keys, bool server, tls_emit *emit, void *ar
 	if (!tls)
 		return NULL;
 	tls->keys = keys;
-	tls->emit = emit;
+	tls->room = room;
 	tls->arg = arg;
-	tls->client = !server;
+	tls->server = server;
 	tls->ssl = SSL_new(keys->ctx);
 	bio = BIO_new(keys->method);
 	if (!tls->ssl || !bio) {
@@ -193,6 +241,9 @@ void tls_free(struct tls *tls)
 	if (!tls)
 		return;
 	SSL_free(tls->ssl);
+	record_end(&tls->tx);
+	record_end(&tls->rx);
+	explicit_bzero(tls, sizeof(*tls));
 	free(tls);
 }
 
@@ -212,6 +263,24 @@ static void why_take(struct tls *tls)
 	ERR_clear_error();
 }
 
+/* The handshake is done: from here on records are ours. */
+static int secrets_use(struct tls *tls)
+{
+	const uint8_t *ours = tls->secrets[tls->server ? SECRET_SERVER : SECRET_CLIENT];
+	const uint8_t *theirs = tls->secrets[tls->server ? SECRET_CLIENT : SECRET_SERVER];
+	int err = -EIO;
+
+	/* Nothing may be left in OpenSSL's buffers: it reads record by record. */
+	if (tls->secrets_known == (1u << SECRETS) - 1 && !SSL_has_pending(tls->ssl))
+		err = record_begin(&tls->tx, ours, true);
+	if (!err)
+		err = record_begin(&tls->rx, theirs, false);
+	explicit_bzero(tls->secrets, sizeof(tls->secrets));
+	SSL_free(tls->ssl);
+	tls->ssl = NULL;
+	return err;
+}
+
 int tls_handshake(struct tls *tls)
 {
 	ERR_clear_error();
@@ -222,6 +291,10 @@ int tls_handshake(struct tls *tls)
 		/* A handshake that got here without our key can't be, as there are no certificates; make sure all the same. */
 		if (!tls->key || !SSL_session_reused(tls->ssl)) {
 			snprintf(tls->why, sizeof(tls->why), "handshake without a key of ours");
+			return -EACCES;
+		}
+		if (secrets_use(tls)) {
+			snprintf(tls->why, sizeof(tls->why), "OpenSSL does not give the secrets of its handshake");
 			return -EACCES;
 		}
 		tls->secured = true;
@@ -236,45 +309,144 @@ int tls_handshake(struct tls *tls)
 	return -EACCES;
 }
 
-int64_t tls_read(struct tls *tls, void *place, size_t size)
+/* ---- records ---- */
+
+static int record_put(struct tls *tls, enum record_type type, const void *text, size_t size)
 {
-	size_t n = 0;
+	uint8_t *room = tls->room(tls->arg, RECORD_HEAD + size + RECORD_TAIL);
 
-	ERR_clear_error();
-	if (SSL_read_ex(tls->ssl, place, size, &n) == 1)
-		return (int64_t)n;
+	return room ? record_seal(&tls->tx, type, text, size, room) : -ENOMEM;
+}
 
-	int err = SSL_get_error(tls->ssl, 0);
+static int key_update_put(struct tls *tls)
+{
+	static const uint8_t message[KEY_UPDATE_SIZE] = { HANDSHAKE_KEY_UPDATE, 0, 0, 1, 0 /* we ask for none */ };
+	int err = record_put(tls, RECORD_HANDSHAKE, message, sizeof(message));
 
-	if (err == SSL_ERROR_WANT_READ)
-		return 0;
-	if (err == SSL_ERROR_ZERO_RETURN) {
-		snprintf(tls->why, sizeof(tls->why), "closed by the peer");
-		return -EPIPE;
-	}
-	why_take(tls);
-	return -EPROTO;
+	tls->update_wanted = false;
+	return err ? err : record_next_key(&tls->tx, true);
 }
 
 int tls_write(struct tls *tls, const void *bytes, size_t size)
 {
-	size_t n = 0;
+	int err = 0;
 
-	if (size == 0)
-		return 0;
-	ERR_clear_error();
-	/* Our BIO takes everything, so nothing is ever written in part. */
-	if (SSL_write_ex(tls->ssl, bytes, size, &n) == 1 && n == size)
-		return 0;
-	why_take(tls);
-	return -EIO;
+	for (size_t at = 0; at < size && !err;) {
+		size_t part = size - at < RECORD_TEXT_MAX ? size - at : RECORD_TEXT_MAX;
+
+		if (tls->update_wanted || tls->tx.seq >= RECORD_KEY_USES)
+			err = key_update_put(tls);
+		if (!err)
+			err = record_put(tls, RECORD_DATA, (const uint8_t *)bytes + at, part);
+		at += part;
+	}
+	return err;
 }
 
-void tls_shutdown(struct tls *tls)
+/* Tells the peer what was wrong; the connection ends. */
+static int read_failed(struct tls *tls, int err)
 {
-	if (tls->secured)
-		SSL_shutdown(tls->ssl);
-	ERR_clear_error();
+	uint8_t alert[2] = { ALERT_FATAL, err == -EBADMSG ? ALERT_BAD_RECORD_MAC : ALERT_UNEXPECTED_MESSAGE };
+
+	if (tls->why[0] == 0)
+		snprintf(tls->why, sizeof(tls->why), "%s", err == -EBADMSG ? "a forged record" : "not a record that may come here");
+	record_put(tls, RECORD_ALERT, alert, sizeof(alert));
+	return -EPROTO;
+}
+
+/* A record that is not data. */
+static int control_read(struct tls *tls, uint8_t type, const uint8_t *text, size_t size)
+{
+	if (type == RECORD_ALERT && size == 2) {
+		if (text[1] == ALERT_CLOSE_NOTIFY) {
+			snprintf(tls->why, sizeof(tls->why), "closed by the peer");
+			return -EPIPE;
+		}
+		snprintf(tls->why, sizeof(tls->why), "the peer's alert: %s", SSL_alert_desc_string_long(text[1]));
+		return -EPROTO;
+	}
+	if (type == RECORD_HANDSHAKE && size == KEY_UPDATE_SIZE && text[0] == HANDSHAKE_KEY_UPDATE && text[1] == 0 && text[2] == 0 &&
+	    text[3] == 1 && text[4] <= 1) {
+		tls->update_wanted |= text[4];
+		return record_next_key(&tls->rx, false) ? -EPROTO : 0;
+	}
+	return read_failed(tls, -EPROTO);
+}
+
+/* Bytes of a record that is not whole yet, up to @size of it. False: more are needed. */
+static bool part_fill(struct tls *tls, size_t size)
+{
+	size_t n = tls->part_size < size ? size - tls->part_size : 0;
+
+	if (n > tls->in_size)
+		n = tls->in_size;
+	memcpy(tls->part + tls->part_size, tls->in, n);
+	tls->part_size += (uint32_t)n;
+	tls->in += n;
+	tls->in_size -= n;
+	return tls->part_size >= size;
+}
+
+/* The next whole record: its size, 0 when it has not come yet, -EPROTO. In the chunk where that has all of it. */
+static int record_find(struct tls *tls, const uint8_t **record_out)
+{
+	int size;
+
+	if (tls->part_size == 0 && tls->in_size >= RECORD_HEAD) {
+		size = record_size(tls->in);
+		if (size < 0 || (size_t)size <= tls->in_size) {
+			*record_out = tls->in;
+			tls->in += size < 0 ? 0 : size;
+			tls->in_size -= size < 0 ? 0 : (size_t)size;
+			return size;
+		}
+	}
+	if (!part_fill(tls, RECORD_HEAD))
+		return 0;
+	size = record_size(tls->part);
+	if (size < 0)
+		return size;
+	if (!part_fill(tls, (size_t)size))
+		return 0;
+	tls->part_size = 0;
+	*record_out = tls->part;
+	return size;
+}
+
+int64_t tls_read(struct tls *tls, void *place, size_t size)
+{
+	while (tls->text_size == 0) {
+		const uint8_t *record;
+		int record_all = record_find(tls, &record);
+		bool straight = record_all > 0 && (size_t)record_all - RECORD_HEAD - RECORD_TAIL <= size;
+		uint8_t *text = straight ? place : tls->text;
+		size_t got = 0;
+		uint8_t type;
+		int err;
+
+		if (record_all == 0)
+			return 0;
+		err = record_all < 0 ? record_all : record_open(&tls->rx, record, text, &got, &type);
+		if (err)
+			return read_failed(tls, err);
+		if (type != RECORD_DATA) {
+			err = control_read(tls, type, text, got);
+			if (err)
+				return err;
+		} else if (straight && got) {
+			return (int64_t)got;
+		} else {
+			tls->text_at = 0;
+			tls->text_size = (uint32_t)got;
+		}
+	}
+
+	size_t n = tls->text_size < size ? tls->text_size : size;
+
+	memcpy(place, tls->text + tls->text_at, n);
+	tls->text_at += (uint32_t)n;
+	tls->text_size -= (uint32_t)n;
+	return (int64_t)n;
 }
 
 const char *tls_why(const struct tls *tls)

@@ -3,6 +3,9 @@
  * TLS 1.3 with a pre-shared key, between bytes in memory: no sockets here. struct tls_keys is made once and shared by all
  * threads; a struct tls belongs to the thread that has its connection.
  *
+ * OpenSSL does the handshake. What follows is records of our own making (record.h), which go from where bytes lie to where they
+ * are wanted: through OpenSSL's buffers each byte would be copied twice more at both ends.
+ *
  * The key's id is the PSK identity. Only TLS_AES_128_GCM_SHA256 with an (EC)DHE exchange is offered: a key that leaks later
  * does not open what was recorded. There are no certificates, so a peer without one of our keys can't finish a handshake.
  */
@@ -22,23 +25,24 @@ struct tls;
 int tls_keys_new(const struct key *keys, size_t count, struct tls_keys **keys_out);
 void tls_keys_free(struct tls_keys *keys);
 
-/* Where ciphertext goes. 0 or -errno. */
-typedef int tls_emit(void *arg, const void *bytes, size_t size);
+/* Room for @size more bytes of ciphertext, which count as sent; NULL: there is none. */
+typedef uint8_t *tls_room(void *arg, size_t size);
 
 /* NULL when out of memory. @server: the side that accepted the connection. */
-struct tls *tls_new(struct tls_keys *keys, bool server, tls_emit *emit, void *arg);
+struct tls *tls_new(struct tls_keys *keys, bool server, tls_room *room, void *arg);
 void tls_free(struct tls *tls);
 
 /* Ciphertext from the peer: borrowed until the next call, and eaten by handshake and read until they ask for more. */
 void tls_feed(struct tls *tls, const void *bytes, size_t size);
 /* 1: secured. 0: needs more bytes. -EACCES and the reason in tls_why(). A client calls it once to begin. */
 int tls_handshake(struct tls *tls);
-/* Bytes decrypted to @place, 0 when it needs more, -EPIPE after the peer's close, -EPROTO for anything forged. */
+/*
+ * Bytes decrypted to @place, 0 when it needs more, -EPIPE after the peer's close, -EPROTO for anything forged. What lies at
+ * @place behind the bytes that are told may have been written over.
+ */
 int64_t tls_read(struct tls *tls, void *place, size_t size);
 /* All of it, or -errno. */
 int tls_write(struct tls *tls, const void *bytes, size_t size);
-/* Says goodbye to the peer. */
-void tls_shutdown(struct tls *tls);
 
 const char *tls_why(const struct tls *tls);
 /* Whose key it was; "" before the handshake is done. */

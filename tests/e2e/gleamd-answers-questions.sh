@@ -22,7 +22,7 @@ load = lambda name: json.load(open(f"{folder}/{name}.json"))
 status = load("status")
 assert status["server_count"] == 1 and status["client_count"] == 1, status
 server, = status["servers"]
-assert server["state"] == "ready" and server["tls"] is True and server["lanes"] == 2, server
+assert server["state"] == "ready" and server["tls"] is True and server["lanes"] == 4, server
 assert server["rtt_us"] > 0 and server["sent"] > 0 and server["clients"] == 1, server
 assert server["sessions"] == 1 and server["load"] >= 0, server
 client, = status["clients"]

@@ -1,18 +1,21 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Bulk bytes arrive whole, both ways, over two TLS lanes, and over sixteen; commands use the first connection alone.
+# Bulk bytes arrive whole, both ways: encrypted over the usual number of lanes and over sixteen, in the clear over one and four;
+# commands use the first connection alone.
 # time-limit: 180
 . "$(dirname "$0")/../lib/e2e.sh"
 . "$(dirname "$0")/../fake/daemons.sh"
 
 key_make "$TMP/key"
-for lanes in 2 16; do
+for how in 4:key 16:key 1:clear 4:clear; do
+	lanes=${how%:*} key=()
+	[ "$how" = "$lanes:clear" ] || key=(--key "$TMP/key")
 	PORT=
-	node_up node --key "$TMP/key"
-	broker_up broker --key "$TMP/key" --lanes "$lanes"
+	node_up node "${key[@]}"
+	broker_up broker "${key[@]}" --lanes "$lanes"
 	# More than the arena, so that it goes round.
-	client broker up 150000000
-	client broker down 60000000
+	client broker up 80000000
+	client broker down 40000000
 	client broker up 1
 	client broker down 1
 	if command -v ss >/dev/null; then

@@ -17,7 +17,7 @@ same "names" "clients metrics servers version" "$(ls "$g" | tr '\n' ' ' | sed 's
 ready() { [ "$(cat "$g/servers/lab/state")" = ready ] && [ "$(cat "$g/servers/lab/load")" = 0.00 ]; }
 wait_for 10 ready || fail "the server does not get ready: $(cat "$g/servers/lab/state")"
 same "address" "127.0.0.1:$PORT" "$(cat "$g/servers/lab/address")"
-same "lanes" 2 "$(cat "$g/servers/lab/lanes")"
+same "lanes" 4 "$(cat "$g/servers/lab/lanes")"
 between "round trip (ms)" 0.001 "$(cat "$g/servers/lab/rtt")" 500
 same "GPU" "Gleam Software GPU" "$(cat "$g/servers/lab/gpus/0/name")"
 [ "$(cat "$g/servers/lab/gpus/0/memory")" -gt 1000000 ] || fail "memory: $(cat "$g/servers/lab/gpus/0/memory")"
