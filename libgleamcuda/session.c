@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "broker/lib/clock.h"
 #include "broker/lib/codec.h"
 #include "broker/lib/futex.h"
 #include "broker/lib/slot.h"
@@ -38,7 +39,8 @@
 #include "libgleamcuda/stream.h"
 #include "libgleamcuda/texture.h"
 
-#define OPEN_WAIT_MS 10000 /* a daemon answers within 3 s; a cold worker with the real driver takes a few seconds more */
+#define ANSWER_WAIT_MS 10000 /* a daemon answers or says LOCAL_WAITING within 3 s */
+#define OPEN_WAIT_MS   (LOCAL_OPEN_MS_MAX + ANSWER_WAIT_MS)
 
 static const uint8_t protocol_hash[32] = PROTOCOL_HASH;
 static struct session *current; /* atomic; set once */
@@ -207,25 +209,24 @@ static int answer_take(const uint8_t *packet, size_t size, struct opened *opened
 	return 0;
 }
 
-static int open_answer(int fd, struct opened *opened_out)
+/* The next packet; its descriptors are the caller's. Size, or -errno. */
+static int packet_take(int fd, uint8_t *packet, size_t packet_size, int fds_out[2])
 {
-	uint8_t packet[4096] __attribute__((aligned(8)));
 	union {
 		struct cmsghdr align;
 		char bytes[CMSG_SPACE(8 * sizeof(int))];
 	} control;
-	struct iovec iov = { .iov_base = packet, .iov_len = sizeof(packet) };
+	struct iovec iov = { .iov_base = packet, .iov_len = packet_size };
 	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control,
 			      .msg_controllen = sizeof(control) };
 	struct pollfd poll_fd = { .fd = fd, .events = POLLIN };
-	int fds[2];
-	int ready, err;
+	int ready;
 
 	do
-		ready = poll(&poll_fd, 1, OPEN_WAIT_MS);
+		ready = poll(&poll_fd, 1, ANSWER_WAIT_MS);
 	while (ready < 0 && errno == EINTR);
 	if (ready == 0) {
-		gleam_log("gleamd did not answer within %d s", OPEN_WAIT_MS / 1000);
+		gleam_log("gleamd did not answer within %d s", ANSWER_WAIT_MS / 1000);
 		return -ETIMEDOUT;
 	}
 
@@ -233,9 +234,47 @@ static int open_answer(int fd, struct opened *opened_out)
 
 	if (size <= 0)
 		return size < 0 ? -errno : -ECONNRESET;
-	fds_take(&msg, fds);
+	fds_take(&msg, fds_out);
+	return (int)size;
+}
 
-	err = answer_take(packet, (size_t)size, opened_out);
+/* Whether it says that a server makes a worker ready, which is told once. */
+static bool answer_is_waiting(const uint8_t *packet, size_t size, bool *told)
+{
+	struct reader r = reader_on(packet, size);
+	uint32_t type = get_u32(&r);
+	const char *server = get_str(&r, size);
+
+	if (r.fault || type != LOCAL_WAITING)
+		return false;
+	if (!*told)
+		gleam_log("gleamd: %s makes a worker ready; waiting for it", server);
+	*told = true;
+	return true;
+}
+
+static int open_answer(int fd, struct opened *opened_out)
+{
+	uint8_t packet[4096] __attribute__((aligned(8)));
+	uint64_t begin_ns = clock_ns();
+	bool told = false;
+	int fds[2];
+	int err;
+
+	for (;;) {
+		int size = packet_take(fd, packet, sizeof(packet), fds);
+
+		if (size < 0)
+			return size;
+		if (answer_is_waiting(packet, (size_t)size, &told) && clock_ns() - begin_ns < OPEN_WAIT_MS * 1000000ull) {
+			err = -EPROTO;
+			if (fds[0] >= 0)
+				goto close_fds;
+			continue;
+		}
+		err = answer_take(packet, (size_t)size, opened_out);
+		break;
+	}
 	if (!err && (fds[0] < 0 || fds[1] < 0))
 		err = -EPROTO;
 	if (err)

@@ -23,7 +23,8 @@
 #include "broker/local/route.h"
 #include "gen/api.h"
 
-#define CLIENT_OPEN_NS	2700000000ull /* then it is told why there is no session, within three seconds */
+#define CLIENT_OPEN_NS	2700000000ull /* without a link by then it is told why there is no session, within three seconds */
+#define CLIENT_SEAT_NS	(LOCAL_OPEN_MS_MAX * NS_PER_MS) /* with one: the node is alive, and says itself when a worker fails */
 #define CLIENT_GREET_NS 10000000000ull /* a connection that says nothing is closed */
 
 static void client_recv_arm(struct client *client);
@@ -359,6 +360,28 @@ static void client_try(struct client *client)
 	server_want(server, &client->waiter);
 }
 
+/*
+ * Whether it has a server whose link is alive (pings see to that) and that makes a worker ready for it: with a driver that
+ * starts several at once that is natively slow, too. The client hears that it goes on.
+ */
+static bool client_waits_on(struct client *client)
+{
+	uint8_t bytes[LINK_TEXT_MAX + 64] __attribute__((aligned(8)));
+	struct writer w = writer_on(bytes, sizeof(bytes));
+	uint64_t now = loop_now_ns(client->loop);
+
+	if (!client->server || !client->on_link || now - client->opened_ns >= CLIENT_SEAT_NS)
+		return false;
+	put_u32(&w, LOCAL_WAITING);
+	put_str(&w, server_name(client->server));
+	if (!client->kernel && client_packet(client, bytes, w.at, NULL, 0)) {
+		client_gone(client);
+		return true;
+	}
+	loop_timer_set(client->loop, &client->timer, now + LOCAL_WAITING_MS * NS_PER_MS);
+	return true;
+}
+
 static void client_timer(void *arg)
 {
 	struct client *client = arg;
@@ -367,6 +390,8 @@ static void client_timer(void *arg)
 	if (client->state == CLIENT_NEW) {
 		client_gone(client);
 	} else if (client->state == CLIENT_OPENING) {
+		if (client_waits_on(client))
+			return;
 		if (client->server) {
 			const char *last = client->on_link ? "the node did not attach a worker in time" :
 							     server_why(client->server);
@@ -483,7 +508,8 @@ static int client_open(struct client *client, struct reader *r)
 	client_setting_find(client->settings, "GLEAM_SERVER=", client->route.wanted, sizeof(client->route.wanted));
 	if (client->kernel && client_kernel_limit(client))
 		return 0;
-	loop_timer_set(client->loop, &client->timer, loop_now_ns(client->loop) + CLIENT_OPEN_NS);
+	client->opened_ns = loop_now_ns(client->loop);
+	loop_timer_set(client->loop, &client->timer, client->opened_ns + CLIENT_OPEN_NS);
 	client_try(client);
 	return 0;
 }

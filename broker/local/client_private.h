@@ -42,6 +42,7 @@ struct client {
 	char program[CLIENT_PROGRAM_SIZE];
 	char settings[CLIENT_SETTINGS_MAX];
 	uint64_t born_ns;
+	uint64_t opened_ns; /* when it asked for a session */
 
 	struct route route;
 	struct server *server; /* wanted, or in use; stays for people to see after the end */

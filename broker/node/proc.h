@@ -18,7 +18,7 @@
 #include "broker/proto/wire.h"
 
 #define PROC_WHY_SIZE  256
-#define PROC_READY_NS  30000000000ull /* cuInit and a context on eight GPUs after a cold boot take seconds */
+#define PROC_READY_NS  60000000000ull /* cuInit and a context take 15 s where a busy driver starts several at once */
 #define PROC_GRACE_NS  100000000ull   /* between being told and SIGKILL */
 
 /* What all workers of this daemon have in common; made at start. */

@@ -73,7 +73,7 @@ enum notice {
 
 /* ---- links: between a broker and a node, inside TLS ---- */
 
-#define LINK_VERSION   1
+#define LINK_VERSION   2
 #define LINK_MSG_MAX   (SESSION_CELL_SIZE_MAX + 4096u)
 #define SESSION_CELL_SIZE_MAX (1u << 20)
 #define LINK_PORT      4711
@@ -133,6 +133,10 @@ enum session_end {
 #define LOCAL_MSG_MAX (64u << 10)
 #define LOCAL_SOCKET_SYSTEM "/run/gleam/gleamd.sock" /* ordinary users' own daemon: $XDG_RUNTIME_DIR/gleam/gleamd.sock */
 
+#define LOCAL_WAITING_MS 2500
+/* A worker that isn't ready by then is given up, and its client told; both ends count on it. */
+#define LOCAL_OPEN_MS_MAX 65000
+
 /* u32 enum local_msg, then */
 enum local_msg {
 	/* client -> gleamd: u32 version, u8 hash[32], u32 pid as the client sees it, str program, str settings
@@ -143,6 +147,9 @@ enum local_msg {
 	LOCAL_OPENED = 2,
 	/* gleamd -> client, then it closes: u32 enum session_end, str reason */
 	LOCAL_REFUSED = 3,
+	/* gleamd -> client, before one of the two, every LOCAL_WAITING_MS: str server name. That server is alive and makes
+	 * a worker ready, which takes a driver as long as it takes. Not by /dev/gleam, which has room for one answer. */
+	LOCAL_WAITING = 4,
 	/* gleamctl -> gleamd: str JSON request {"cmd": "...", ...}; answered by one or more LOCAL_JSON packets */
 	LOCAL_CONTROL = 16,
 	LOCAL_JSON = 17, /* u32 more, str part of the JSON answer */

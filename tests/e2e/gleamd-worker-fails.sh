@@ -20,6 +20,18 @@ out=$(client lost2 try) && fail "served by a worker that died"
 case $out in "refused 2: "*"signal 6 (SIGABRT)"*) ;; *) fail "$out" ;; esac
 daemons_down lost2 bad2
 
+# A driver that takes its time isn't a missing one: more sessions at once than there are warm workers all get theirs, after a
+# wait. (On a loaded machine with a GPU a worker was ready after 15 s, and programs were told that there is no device.)
+PORT=
+: >"$TMP/slow-driver"
+DRIVER=$TMP/slow-driver node_up slow
+broker_up patient
+for i in 1 2 3; do start_bg "slow$i" "$OUT/tests/fake/fake-client" "$TMP/patient.sock" hold; done
+for i in 1 2 3; do wait_for 25 test -s "$TMP/slow$i.log" || fail "session $i got no worker: $(tail -3 "$TMP/patient.log")"; done
+for i in 1 2 3; do kill -KILL "$(bg_pid "slow$i")"; done
+log_has patient "is refused" && fail "a session was refused"
+daemons_down patient slow
+
 PORT=
 node_up node
 broker_up broker

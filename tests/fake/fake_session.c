@@ -44,16 +44,23 @@ static int answer_take(struct fake_session *s)
 	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control) };
 	struct pollfd ready = { .fd = s->fd, .events = POLLIN };
 	int fds[2] = { -1, -1 };
+	struct reader r;
+	uint32_t type;
 	ssize_t size;
 
-	if (poll(&ready, 1, 30000) <= 0)
-		return -ETIMEDOUT;
-	size = recvmsg(s->fd, &msg, MSG_CMSG_CLOEXEC);
-	if (size <= 0)
-		return -ECONNRESET;
+	do {
+		if (poll(&ready, 1, 30000) <= 0)
+			return -ETIMEDOUT;
+		msg.msg_controllen = sizeof(control); /* the last packet's is in it */
+		size = recvmsg(s->fd, &msg, MSG_CMSG_CLOEXEC);
+		if (size <= 0)
+			return -ECONNRESET;
+		r = reader_on(packet, (size_t)size);
+		type = get_u32(&r);
+		if (type == LOCAL_WAITING)
+			s->waited++;
+	} while (type == LOCAL_WAITING);
 
-	struct reader r = reader_on(packet, (size_t)size);
-	uint32_t type = get_u32(&r);
 	uint32_t number = get_u32(&r);
 	const char *text = get_str(&r, 1000);
 	struct cmsghdr *cmsg = CMSG_FIRSTHDR(&msg);

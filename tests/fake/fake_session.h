@@ -20,6 +20,7 @@ struct fake_session {
 	uint64_t seq;
 	uint64_t up_head;
 	char server[64];
+	unsigned waited; /* how often it heard that a worker is being made ready */
 	uint32_t end; /* why it was refused, or ended */
 	char why[1024];
 };

@@ -2,7 +2,7 @@
 /*
  * A worker without a driver: takes the command line of gleam-worker and answers frames as tests/fake/fake.h says. One
  * thread. Environment by --driver: a path whose last part begins with "fail" makes it refuse to get ready, "never"
- * makes it say nothing, "crash" makes it die.
+ * makes it say nothing, "slow" ready after 6 s, "crash" makes it die.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -203,6 +203,8 @@ static void plan(const char *driver, int status)
 			pause();
 	if (strncmp(name, "crash", 5) == 0)
 		abort();
+	if (strncmp(name, "slow", 4) == 0)
+		sleep(6);
 	if (write(status, "R", 1) != 1)
 		exit(3);
 	close(status);
