@@ -37,6 +37,14 @@ wrong 2 '`-1` is not an option of stats' -- stats -1
 wrong 2 '`0` is not a process number' -- stats 0
 wrong 2 '`99999999999` is not a process number' -- stats 99999999999
 wrong 2 'key needs new or show' -- key
+wrong 2 '`0` is not a number of frames' -- top --batch 0
+wrong 2 '`x` is not a number of seconds from 0.1 to 3600' -- top --interval x
+wrong 2 '`0.01` is not a number of seconds' -- top --batch 1 --interval 0.01
+wrong 1 "$TMP/nobody.sock: No such file or directory; no gleamd is running there: start it" -- top --batch 1
+wrong 2 '`--json` is not an option of top' -- top --json
+wrong 2 '`tcsh` is none of bash, zsh, fish' -- completion tcsh
+wrong 2 'completion needs bash|zsh|fish' -- completion
+wrong 2 '`x` is one word too many' -- doctor x
 wrong 2 '`old` is neither new nor show' -- key old
 wrong 2 '--tenant is for key new' -- key show --tenant x "$TMP/key"
 wrong 2 "\`a b\` can't be a tenant's name: letters, digits" -- key new --tenant 'a b' "$TMP/key"
@@ -98,7 +106,7 @@ wrong 1 "the daemon closed the connection" -- status --socket "$TMP/closes.sock"
 wrong 1 "go away" -- status --socket "$TMP/refuses.sock"
 wrong 1 "the daemon does not answer" -- status --socket "$TMP/silent.sock"
 # Values of other types are as good as absent.
-for command in status servers clients; do
+for command in status servers clients "top --batch 1"; do
 	same "odd values in $command" 0 "$(status_of "$ctl" $command --socket "$TMP/odd.sock")"
 done
 same "help" 0 "$(status_of "$ctl" --help)"

@@ -14,6 +14,7 @@ fake() { # NAME < BODY
 	{ echo '#!/bin/sh'; cat; } >"$bin/$1"
 	chmod +x "$bin/$1"
 }
+for program in tmux mandoc; do fake $program <<<true; done
 fake id <<<"cat $TMP/uid"
 fake pkg-config <<<"[ \"\$1\" = --exists ] || exit 2; ! grep -qx -e \"\$2\" -e all $TMP/absent"
 setup() { PATH=$bin /bin/sh "$TOP/tools/setup" "$@" >"$TMP/said" 2>&1; }

@@ -16,6 +16,7 @@
 #include "broker/lib/codec.h"
 #include "broker/proto/wire.h"
 
+#define WHY_SIZE       1024 /* a reason of the daemon's fits */
 #define ANSWER_WAIT_MS 5000	    /* the daemon answers from what it knows, without asking a node */
 #define ANSWER_SIZE_MAX (64u << 20) /* thousands of clients with their call tables */
 
@@ -51,30 +52,29 @@ bool ask_is_there(const char *socket_path)
 	return there;
 }
 
-static int open_socket(const char *path)
+static int open_socket(const char *path, char *why, size_t why_size)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
 	int fd;
 
 	if (strlen(path) >= sizeof(address.sun_path)) {
-		fprintf(stderr, "gleamctl: %s: a socket's path has at most %zu characters\n", path,
-			sizeof(address.sun_path) - 1);
+		snprintf(why, why_size, "%s: a socket's path has at most %zu characters", path, sizeof(address.sun_path) - 1);
 		return -1;
 	}
 	strcpy(address.sun_path, path);
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0)
 		return fd;
-	fprintf(stderr, "gleamctl: %s: %s; %s\n", path, strerror(errno),
-		errno == EACCES ? "you may not talk to this daemon" :
-				  "no gleamd is running there: start it (systemctl start gleamd), or name its socket "
-				  "with --socket");
+	snprintf(why, why_size, "%s: %s; %s", path, strerror(errno),
+		 errno == EACCES ? "you may not talk to this daemon" :
+				   "no gleamd is running there: start it (systemctl start gleamd), or name its socket "
+				   "with --socket");
 	if (fd >= 0)
 		close(fd);
 	return -1;
 }
 
-static int request_send(int fd, const char *text)
+static int request_send(int fd, const char *text, char *why, size_t why_size)
 {
 	uint8_t packet[LOCAL_MSG_MAX] __attribute__((aligned(8)));
 	struct writer w = writer_on(packet, sizeof(packet));
@@ -82,17 +82,17 @@ static int request_send(int fd, const char *text)
 	put_u32(&w, LOCAL_CONTROL);
 	put_str(&w, text);
 	if (w.fault) {
-		fprintf(stderr, "gleamctl: the request is too long\n");
+		snprintf(why, why_size, "the request is too long");
 		return -1;
 	}
 	if (send(fd, packet, w.at, MSG_NOSIGNAL) == (ssize_t)w.at)
 		return 0;
-	fprintf(stderr, "gleamctl: the daemon closed the connection: %s\n", strerror(errno));
+	snprintf(why, why_size, "the daemon closed the connection: %s", strerror(errno));
 	return -1;
 }
 
 /* Packets until one says that there are no more; their text together, terminated. */
-static char *answer_read(int fd)
+static char *answer_read(int fd, char *why, size_t why_size)
 {
 	uint8_t packet[LOCAL_MSG_MAX] __attribute__((aligned(8)));
 	char *text = calloc(1, 1);
@@ -105,14 +105,14 @@ static char *answer_read(int fd)
 		if (count < 0 && errno == EINTR)
 			continue;
 		if (count == 0) {
-			fprintf(stderr, "gleamctl: the daemon does not answer\n");
+			snprintf(why, why_size, "the daemon does not answer");
 			goto free_text;
 		}
 
 		ssize_t got = recv(fd, packet, sizeof(packet), 0);
 
 		if (got <= 0) {
-			fprintf(stderr, "gleamctl: the daemon closed the connection\n");
+			snprintf(why, why_size, "the daemon closed the connection");
 			goto free_text;
 		}
 
@@ -127,13 +127,13 @@ static char *answer_read(int fd)
 			get_u32(&r);
 		part = get_str(&r, LOCAL_MSG_MAX);
 		if (r.fault || type != LOCAL_JSON) {
-			fprintf(stderr, "gleamctl: %s\n",
-				type == LOCAL_REFUSED && !r.fault ? part : "the daemon's answer can't be read");
+			snprintf(why, why_size, "%s",
+				 type == LOCAL_REFUSED && !r.fault ? part : "the daemon's answer can't be read");
 			goto free_text;
 		}
 		length = strlen(part);
 		if (length > ANSWER_SIZE_MAX - size || !(longer = realloc(text, size + length + 1))) {
-			fprintf(stderr, "gleamctl: the answer is too long\n");
+			snprintf(why, why_size, "the answer is too long");
 			goto free_text;
 		}
 		text = longer;
@@ -148,7 +148,7 @@ free_text:
 	return NULL;
 }
 
-json_t *ask(const char *socket_path, const char *cmd, json_t *args)
+json_t *ask_quietly(const char *socket_path, const char *cmd, json_t *args, char *why, size_t why_size)
 {
 	json_t *request = args ? args : json_object();
 	json_t *answer = NULL;
@@ -159,25 +159,39 @@ json_t *ask(const char *socket_path, const char *cmd, json_t *args)
 	json_object_set_new(request, "cmd", json_string(cmd));
 	text = json_dumps(request, JSON_COMPACT);
 	json_decref(request);
-	fd = open_socket(socket_path);
+	if (!text) {
+		snprintf(why, why_size, "out of memory");
+		return NULL;
+	}
+	fd = open_socket(socket_path, why, why_size);
 	if (fd < 0)
 		goto free_text;
-	if (!request_send(fd, text))
-		got = answer_read(fd);
+	if (!request_send(fd, text, why, why_size))
+		got = answer_read(fd, why, why_size);
 	close(fd);
 	if (!got)
 		goto free_text;
 	answer = json_loads(got, 0, &error);
 	if (!answer)
-		fprintf(stderr, "gleamctl: the daemon's answer is not JSON: %s\n", error.text);
+		snprintf(why, why_size, "the daemon's answer is not JSON: %s", error.text);
 	free(got);
 	/* {"error": "..."}: it understood, and refuses. */
 	if (answer && json_is_string(json_object_get(answer, "error"))) {
-		fprintf(stderr, "gleamctl: %s\n", json_string_value(json_object_get(answer, "error")));
+		snprintf(why, why_size, "%s", json_string_value(json_object_get(answer, "error")));
 		json_decref(answer);
 		answer = NULL;
 	}
 free_text:
 	free(text);
+	return answer;
+}
+
+json_t *ask(const char *socket_path, const char *cmd, json_t *args)
+{
+	char why[WHY_SIZE];
+	json_t *answer = ask_quietly(socket_path, cmd, args, why, sizeof(why));
+
+	if (!answer)
+		fprintf(stderr, "gleamctl: %s\n", why);
 	return answer;
 }

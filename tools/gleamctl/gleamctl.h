@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include <getopt.h>
 #include <jansson.h>
 
 #define EXIT_FAILED 1
@@ -21,6 +22,9 @@ struct options {
 	const char *server; /* run */
 	const char *gpus;   /* run */
 	const char *tenant; /* key new */
+	const char *config; /* doctor, pair: gleamd's settings */
+	const char *interval; /* top: seconds */
+	const char *batch;    /* top: frames */
 	/* what is left of the command line */
 	char **words;
 	int count;
@@ -33,11 +37,13 @@ struct command {
 	const char *help;      /* the options and whatever else there is to say */
 	int words_min;
 	int words_max; /* -1: any number */
-	const char *takes; /* letters: j --json, s --socket, S --server, G --gpus, t --tenant */
+	const char *takes; /* letters of long_options in main.c */
 	int (*run)(const struct options *options);
 };
 
 extern const struct command commands[];
+/* All that any command takes; val is its letter. */
+extern const struct option long_options[];
 
 /* show.c */
 int show_status(const struct options *options);
@@ -45,6 +51,14 @@ int show_servers(const struct options *options);
 int show_clients(const struct options *options);
 int show_stats(const struct options *options);
 int show_version(const struct options *options);
+/* top_screen.c */
+int top_command(const struct options *options);
+/* doctor.c */
+int doctor_command(const struct options *options);
+/* complete.c */
+int completion_command(const struct options *options);
+/* Offers for the last of @words, which come behind `gleamctl`; others are what stands before it. */
+int complete(int count, char **words);
 /* key.c */
 int key_command(const struct options *options);
 /* run.c */

@@ -4,6 +4,7 @@
 #include <getopt.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,14 @@
 
 const struct command commands[] = {
 	{ "status", "", "the daemon, its servers and its clients", HELP_COMMON, 0, 0, "js", show_status },
+	{ "top", "", "servers, GPUs and programs as they work, again and again; sort, filter, migrate, drain",
+	  "In the terminal: ? lists the keys.\n"
+	  "\n"
+	  "  --interval S    seconds between two looks, 0.1 to 3600 (default: 2)\n"
+	  "  --batch N       print N frames instead and end; the first has no rates\n"
+	  "  --socket PATH   where gleamd listens (default: $GLEAM_SOCKET, the user's own daemon, the machine's)\n"
+	  "  --help          this text\n",
+	  0, 0, "sib", top_command },
 	{ "servers", "", "servers: state, load, round trip time, GPUs", HELP_COMMON, 0, 0, "js", show_servers },
 	{ "clients", "", "programs that use Gleam now: a user's own, root sees all", HELP_COMMON, 0, 0, "js", show_clients },
 	{ "stats", "PID", "CUDA functions that a program has called: calls, bytes, round trips, time waited", HELP_COMMON, 1, 1,
@@ -42,18 +51,60 @@ const struct command commands[] = {
 	  "  --socket PATH   where gleamd listens (sets GLEAM_SOCKET)\n"
 	  "  --help          this text\n",
 	  1, -1, "sSG", run_command },
+	{ "doctor", "", "look for what is wrong on this machine, and say what to do",
+	  "Exit status: 1 if something failed; what is only to be looked at does not count.\n"
+	  "\n"
+	  "  --config FILE   gleamd's settings (default: /etc/gleam/gleam.conf)\n" HELP_COMMON,
+	  0, 0, "jsc", doctor_command },
+	{ "completion", "bash|zsh|fish", "print a script that completes gleamctl's words in that shell",
+	  "bash: source <(gleamctl completion bash); fish: gleamctl completion fish | source\n"
+	  "zsh:  source <(gleamctl completion zsh), behind compinit\n"
+	  "\n"
+	  "  --help          this text\n",
+	  1, 1, "", completion_command },
 	{ "version", "", "version of gleamctl and of the running daemon", HELP_COMMON, 0, 0, "js", show_version },
 	{ 0 },
 };
 
 enum { OPT_HELP = 256, OPT_VERSION };
 
-static const struct option long_options[] = {
-	{ "json", no_argument, NULL, 'j' },	  { "socket", required_argument, NULL, 's' },
-	{ "server", required_argument, NULL, 'S' }, { "tenant", required_argument, NULL, 't' },
-	{ "gpus", required_argument, NULL, 'G' }, { "help", no_argument, NULL, OPT_HELP },  { "version", no_argument, NULL, OPT_VERSION },
+/* A letter for each, which commands name in `takes`; a line for each, too. */
+const struct option long_options[] = {
+	{ "json", no_argument, NULL, 'j' },
+	{ "socket", required_argument, NULL, 's' },
+	{ "server", required_argument, NULL, 'S' },
+	{ "gpus", required_argument, NULL, 'G' },
+	{ "tenant", required_argument, NULL, 't' },
+	{ "config", required_argument, NULL, 'c' },
+	{ "interval", required_argument, NULL, 'i' },
+	{ "batch", required_argument, NULL, 'b' },
+	{ "help", no_argument, NULL, OPT_HELP },
+	{ "version", no_argument, NULL, OPT_VERSION },
 	{ NULL, 0, NULL, 0 },
 };
+
+/* Where the value of an option goes; `json` is the only one without. */
+static const struct {
+	int id;
+	size_t place;
+} values[] = {
+	{ 's', offsetof(struct options, socket) },
+	{ 'S', offsetof(struct options, server) },
+	{ 'G', offsetof(struct options, gpus) },
+	{ 't', offsetof(struct options, tenant) },
+	{ 'c', offsetof(struct options, config) },
+	{ 'i', offsetof(struct options, interval) },
+	{ 'b', offsetof(struct options, batch) },
+};
+
+static void option_take(struct options *options, int id, const char *value)
+{
+	if (id == 'j')
+		options->json = true;
+	for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
+		if (values[i].id == id)
+			*(const char **)((char *)options + values[i].place) = value;
+}
 
 int failed(const char *format, ...)
 {
@@ -111,7 +162,7 @@ static void usage(FILE *out)
 	      "\n",
 	      out);
 	for (const struct command *command = commands; command->name; command++)
-		fprintf(out, "  %-8s  %s\n", command->name, command->summary);
+		fprintf(out, "  %-10s  %s\n", command->name, command->summary);
 	fputs("\n"
 	      "gleamctl COMMAND --help tells the options of a command.\n"
 	      "Exit status: 0; 1 if it failed, with a line on stderr; 2 for wrong usage.\n",
@@ -201,16 +252,7 @@ static int options_read(const struct command *command, int argc, char **argv, st
 			return misused(command->name, "`%s` is not an option of %s",
 				       id == '?' ? argv[optind - 1] : argv[optind - (long_options[index].has_arg && !strchr(argv[optind - 1], '=') ? 2 : 1)],
 				       command->name);
-		if (id == 'j')
-			options->json = true;
-		else if (id == 's')
-			options->socket = optarg;
-		else if (id == 'S')
-			options->server = optarg;
-		else if (id == 'G')
-			options->gpus = optarg;
-		else if (id == 't')
-			options->tenant = optarg;
+		option_take(options, id, optarg);
 	}
 	options->words = argv + optind;
 	options->count = argc - optind;
@@ -239,6 +281,9 @@ int main(int argc, char **argv)
 		usage(stdout);
 		return output_end();
 	}
+	/* For the scripts of `completion`; no command for people. */
+	if (strcmp(argv[1], "__complete") == 0)
+		return complete(argc - 2, argv + 2);
 	command = command_find(strcmp(argv[1], "--version") ? argv[1] : "version");
 	if (!command) {
 		if (argv[1][0] == '-')

@@ -7,32 +7,9 @@
 #include "tools/gleamctl/ask.h"
 #include "tools/gleamctl/gleamctl.h"
 #include "tools/gleamctl/table.h"
+#include "tools/gleamctl/value.h"
 
 #define MIB (1024.0 * 1024.0)
-
-/* ---- values of an answer: what isn't there is NULL, 0, "" ---- */
-
-static const char *text_of(const json_t *object, const char *key)
-{
-	const char *text = json_string_value(json_object_get(object, key));
-
-	return text ? text : "";
-}
-
-static double number_of(const json_t *object, const char *key)
-{
-	return json_number_value(json_object_get(object, key));
-}
-
-static long long whole_of(const json_t *object, const char *key)
-{
-	return (long long)json_integer_value(json_object_get(object, key));
-}
-
-static bool has(const json_t *object, const char *key)
-{
-	return json_is_number(json_object_get(object, key));
-}
 
 static void put_duration(double seconds)
 {
