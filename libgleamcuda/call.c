@@ -14,6 +14,7 @@
 
 #include "broker/lib/futex.h"
 #include "broker/lib/slot.h"
+#include "broker/lib/spin.h"
 #include "libgleamcuda/capture.h"
 #include "libgleamcuda/context.h"
 #include "libgleamcuda/handle.h"
@@ -27,12 +28,8 @@ uint32_t captures_going;
 CUresult (*capture_gate)(struct call *call);
 void (*call_failed)(const struct call *call, CUresult result);
 
-/*
- * How long a waiting call looks at its slot before it sleeps. A wake-up across cores costs 5 to 50 us, so a spin of that
- * length at most doubles what it tries to save; answers over a LAN take longer, and then the spin soon stops paying
- * and is not tried (spin_pays).
- */
-#define SPIN_NS 30000
+/* How long waiting calls look before they sleep: for replies, and for progress. */
+static struct spin reply_spin, progress_spin;
 
 static uint64_t now_ns(void)
 {
@@ -226,45 +223,50 @@ static void spin_pause(void)
 #endif
 }
 
-/* True once the slot is done. */
-static bool slot_spin(struct reply_slot *slot)
+/* What is waited for is there. */
+typedef bool spin_look(void *arg, uint64_t value);
+
+static uint64_t spin_limit(void)
 {
-	static uint32_t spin_pays = 8; /* relaxed, shared by all threads: a counter of luck, 0..16 */
-	static int cores;
-	uint64_t until;
+	static uint64_t limit = UINT64_MAX; /* atomic; all threads find the same */
+	uint64_t ns = __atomic_load_n(&limit, __ATOMIC_RELAXED);
 
-	if (!cores)
-		cores = sched_getaffinity(0, sizeof(cpu_set_t), &(cpu_set_t){ 0 }) ? 1 : (int)sysconf(_SC_NPROCESSORS_ONLN);
-	if (__atomic_load_n(&slot->state, __ATOMIC_ACQUIRE) == SLOT_DONE)
-		return true;
+	if (ns == UINT64_MAX) {
+		ns = spin_max_ns();
+		__atomic_store_n(&limit, ns, __ATOMIC_RELAXED);
+	}
+	return ns;
+}
 
-	uint32_t luck = __atomic_load_n(&spin_pays, __ATOMIC_RELAXED);
+/* True once @look says so; false: it is time to sleep. @from: when the wait began. */
+static inline bool spin_until(const struct spin *spin, spin_look *look, void *arg, uint64_t value, uint64_t from)
+{
+	uint64_t ns = spin_ns(spin);
+	uint64_t now = from;
 
-	/* Unlucky: try one time in sixteen all the same, for the link may have become faster. */
-	static uint32_t turn;
-
-	if (cores < 2 || (!luck && (__atomic_fetch_add(&turn, 1, __ATOMIC_RELAXED) & 15)))
-		return false;
-	until = now_ns() + SPIN_NS;
-	do {
-		for (int i = 0; i < 64; i++) {
-			if (__atomic_load_n(&slot->state, __ATOMIC_ACQUIRE) == SLOT_DONE) {
-				if (luck < 16)
-					__atomic_store_n(&spin_pays, luck + 1, __ATOMIC_RELAXED);
+	while (now - from < ns) {
+		for (int i = 0; i < 32; i++) {
+			if (look(arg, value))
 				return true;
-			}
 			spin_pause();
 		}
-	} while (now_ns() < until);
-	if (luck)
-		__atomic_store_n(&spin_pays, luck - 1, __ATOMIC_RELAXED);
-	return false;
+		now = now_ns();
+		/* The daemon may need this core. */
+		if (now - from > SPIN_BUSY_NS)
+			sched_yield();
+	}
+	return look(arg, value);
+}
+
+static bool slot_is_done(void *arg, uint64_t value)
+{
+	return __atomic_load_n(&((struct reply_slot *)arg)->state, __ATOMIC_ACQUIRE) == SLOT_DONE;
 }
 
 /* Until the reply is in the slot; false when the session ended first. */
-static bool slot_wait(struct session *s, struct reply_slot *slot)
+static bool slot_wait(struct session *s, struct reply_slot *slot, uint64_t from)
 {
-	if (slot_spin(slot))
+	if (spin_until(&reply_spin, slot_is_done, slot, 0, from))
 		return true;
 	for (;;) {
 		uint32_t state = __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE);
@@ -290,12 +292,14 @@ CUresult call_wait(struct call *call)
 	struct frame_hdr hdr;
 	uint64_t from = now_ns();
 	uint64_t seq = call_post(call);
-	bool answered = slot_wait(s, slot);
+	bool answered = slot_wait(s, slot, from);
+	uint64_t waited = now_ns() - from;
 	uint32_t size = __atomic_load_n(&slot->size, __ATOMIC_RELAXED);
 
 	__atomic_store_n(&slot->state, SLOT_FREE, __ATOMIC_RELAXED);
+	spin_learn(&reply_spin, waited, spin_limit());
 	COUNT(call, trips, 1);
-	COUNT(call, waited_ns, now_ns() - from);
+	COUNT(call, waited_ns, waited);
 	if (!answered || size < sizeof(hdr))
 		return session_death(s);
 	if (size > sizeof(slot->data))
@@ -318,20 +322,29 @@ CUresult call_wait(struct call *call)
 	return result;
 }
 
+struct awaited {
+	struct session *session;
+	uint32_t word;
+};
+
+static bool progress_is_there(void *arg, uint64_t value)
+{
+	const struct awaited *awaited = arg;
+
+	return session_reached(awaited->session, awaited->word, value);
+}
+
 CUresult call_wait_progress(struct call *call, uint32_t word, uint64_t seq, struct context *context)
 {
 	struct session *s = call->session;
 	CUresult result = CUDA_SUCCESS;
-	uint64_t from;
+	uint64_t from, waited;
 
 	if (session_reached(s, word, seq))
 		return CUDA_SUCCESS;
 	from = now_ns();
-	while (now_ns() < from + SPIN_NS) {
-		if (session_reached(s, word, seq))
-			goto counted;
-		spin_pause();
-	}
+	if (spin_until(&progress_spin, progress_is_there, &(struct awaited){ s, word }, seq, from))
+		goto counted;
 	__atomic_fetch_add(&s->header->progress_waiters, 1, __ATOMIC_SEQ_CST);
 	for (;;) {
 		uint32_t bell = __atomic_load_n(&s->header->progress_bell, __ATOMIC_SEQ_CST);
@@ -353,8 +366,10 @@ CUresult call_wait_progress(struct call *call, uint32_t word, uint64_t seq, stru
 	}
 	__atomic_fetch_sub(&s->header->progress_waiters, 1, __ATOMIC_RELAXED);
 counted:
+	waited = now_ns() - from;
+	spin_learn(&progress_spin, waited, spin_limit());
 	COUNT(call, trips, 1);
-	COUNT(call, waited_ns, now_ns() - from);
+	COUNT(call, waited_ns, waited);
 	return result;
 }
 

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "broker/lib/clock.h"
 #include "broker/lib/codec.h"
@@ -22,6 +23,7 @@
 #define LANE_RING_ENTRIES 64u	       /* one connection: a receive, a send, an eventfd */
 #define LANE_PART_MAX	  (512u << 10) /* bytes of one downward message: leaves room for its frame, and turns stay short */
 #define LANE_SINK_SIZE	  (64u << 10)
+#define LANE_SPIN_CORES	  8	       /* fewer are needed by those who make and use the bytes */
 #define LANE_MEASURE_NS	  (20 * NS_PER_MS) /* the kernel is asked so often while bytes go out, and once after */
 #define LANE_MEASURE_SIZE (1u << 20)	   /* less says more about the round trip than about the link */
 
@@ -479,6 +481,9 @@ static void *lane_main(void *arg)
 		sem_post(&lane->born);
 		return NULL;
 	}
+	/* Bytes come in pieces, with less between them than a wake-up takes. */
+	if (sysconf(_SC_NPROCESSORS_ONLN) >= LANE_SPIN_CORES)
+		loop_may_spin(lane->loop);
 	conn_adopt(lane->conn, lane->loop, &conn_ops, lane);
 	lane_head_want(lane);
 	if (lane->node)

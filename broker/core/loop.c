@@ -18,13 +18,10 @@
 #include "broker/lib/clock.h"
 #include "broker/lib/fd.h"
 #include "broker/lib/log.h"
+#include "broker/lib/spin.h"
 
 #define LOOP_TAGS_MAX  65536u		    /* operations in flight; thousands of clients with a few each */
-#define LOOP_SPIN_MAX  (50 * NS_PER_US)	    /* about what one wake-up costs on a virtual CPU: more can't pay */
-#define LOOP_SPIN_MIN  (2 * NS_PER_US)	    /* less is noise */
-#define LOOP_SPIN_BUSY (3 * NS_PER_US)	    /* then it yields between looks: the peer may want this core */
 #define LOOP_SLEEP_MAX (10 * NS_PER_S)
-#define LOOP_FREQUENT  (200 * NS_PER_US)    /* sleeps shorter than this: traffic flows, spinning pays */
 
 struct loop_tag {
 	loop_done *done;
@@ -58,10 +55,9 @@ struct loop {
 	struct loop_hook hook;
 
 	uint64_t now_ns;
-	uint64_t spin_ns;     /* how long to spin after the last work */
-	uint64_t spin_max_ns; /* 0 on one CPU */
+	struct spin spin;
+	uint64_t spin_max_ns; /* 0: never */
 	uint64_t worked_ns;
-	bool slept_short; /* the last sleep: if it was traffic that ended it, more is on its way */
 
 	int event_fd;
 	uint64_t event_value;
@@ -170,7 +166,6 @@ unmap_ring:
 int loop_open(struct loop **loop_out, unsigned entries, char *why, size_t why_size)
 {
 	struct loop *loop = calloc(1, sizeof(*loop));
-	cpu_set_t cpus;
 	int err = -ENOMEM;
 
 	if (!loop)
@@ -197,9 +192,6 @@ int loop_open(struct loop **loop_out, unsigned entries, char *why, size_t why_si
 	loop->tag_free = UINT32_MAX;
 	loop->post_last = &loop->post_first;
 	pthread_mutex_init(&loop->post_lock, NULL);
-	CPU_ZERO(&cpus);
-	if (sched_getaffinity(0, sizeof(cpus), &cpus) == 0 && CPU_COUNT(&cpus) > 1)
-		loop->spin_max_ns = LOOP_SPIN_MAX;
 	bufs_open(loop);
 	loop->now_ns = clock_ns();
 	loop_event_arm(loop);
@@ -243,6 +235,12 @@ void loop_stop(struct loop *loop)
 void loop_hook_set(struct loop *loop, const struct loop_hook *hook)
 {
 	loop->hook = *hook;
+	loop_may_spin(loop);
+}
+
+void loop_may_spin(struct loop *loop)
+{
+	loop->spin_max_ns = spin_max_ns();
 }
 
 /* ---- operations ---- */
@@ -574,20 +572,6 @@ static enum found cqes_run(struct loop *loop)
 	return most;
 }
 
-static void spin_found(struct loop *loop)
-{
-	uint64_t spin = 2 * loop->spin_ns;
-
-	if (spin < 2 * LOOP_SPIN_MIN)
-		spin = 2 * LOOP_SPIN_MIN;
-	loop->spin_ns = spin < loop->spin_max_ns ? spin : loop->spin_max_ns;
-}
-
-static void spin_failed(struct loop *loop)
-{
-	loop->spin_ns = loop->spin_ns < 2 * LOOP_SPIN_MIN ? 0 : loop->spin_ns / 2;
-}
-
 static void loop_sleep(struct loop *loop)
 {
 	struct io_uring_cqe *cqe;
@@ -598,21 +582,20 @@ static void loop_sleep(struct loop *loop)
 		wait = LOOP_SLEEP_MAX;
 
 	struct __kernel_timespec ts = { .tv_sec = (long long)(wait / NS_PER_S), .tv_nsec = (long long)(wait % NS_PER_S) };
-	uint64_t before = clock_ns();
 	int ret = io_uring_submit_and_wait_timeout(&loop->ring, &cqe, 1, &ts, NULL);
 
 	if (ret < 0 && ret != -ETIME && ret != -EINTR && ret != -EAGAIN && ret != -EBUSY)
 		log_error("loop: waiting in io_uring failed: %s", strerror(-ret));
-	loop->slept_short = ret >= 0 && clock_ns() - before < LOOP_FREQUENT;
 }
 
 void loop_run(struct loop *loop)
 {
-	bool spun = false;
+	bool idle = false;
 
 	loop->now_ns = loop->worked_ns = clock_ns();
 	while (!loop->stopping) {
 		bool worked = posts_run(loop);
+		uint64_t spin = spin_ns(&loop->spin);
 
 		timers_run(loop);
 		if (loop->hook.poll && loop->hook.poll(loop->hook.arg))
@@ -620,7 +603,7 @@ void loop_run(struct loop *loop)
 		flushes_run(loop);
 		if (io_uring_sq_ready(&loop->ring)) {
 			/* Before a sleep the wait submits: one system call less. */
-			if (worked || loop->spin_ns)
+			if (worked || spin)
 				io_uring_submit(&loop->ring);
 		}
 
@@ -628,27 +611,21 @@ void loop_run(struct loop *loop)
 
 		loop->now_ns = clock_ns();
 		if (worked || found == FOUND_TRAFFIC) {
-			if (spun || (loop->hook.poll && loop->slept_short && loop->spin_ns == 0))
-				spin_found(loop);
-			loop->slept_short = false;
-			spun = false;
+			if (idle)
+				spin_learn(&loop->spin, loop->now_ns - loop->worked_ns, loop->spin_max_ns);
+			idle = false;
 			loop->worked_ns = loop->now_ns;
 			continue;
 		}
 		/* Its handlers may have left something for the beginning of a round. */
-		if (found == FOUND_QUIET) {
-			loop->slept_short = false;
+		if (found == FOUND_QUIET)
 			continue;
-		}
-		if (loop->hook.poll && loop->now_ns - loop->worked_ns < loop->spin_ns) {
-			if (loop->now_ns - loop->worked_ns > LOOP_SPIN_BUSY)
+		idle = true;
+		if (loop->now_ns - loop->worked_ns < spin) {
+			if (loop->now_ns - loop->worked_ns > SPIN_BUSY_NS)
 				sched_yield();
-			spun = true;
 			continue;
 		}
-		if (spun)
-			spin_failed(loop);
-		spun = false;
 		if (loop->stopping)
 			break;
 		if (loop->hook.sleep && !loop->hook.sleep(loop->hook.arg))

@@ -4,7 +4,7 @@
  * which must be the one that opened it, except loop_post().
  *
  * A round: timers, posted work, the hook (which looks at rings in shared memory), flushes (one send a connection), submit,
- * completions. While work comes the loop spins for a bounded time before it sleeps in the kernel.
+ * completions. While work comes the loop may look for more before it sleeps in the kernel (broker/lib/spin.h).
  */
 #ifndef GLEAM_CORE_LOOP_H
 #define GLEAM_CORE_LOOP_H
@@ -95,6 +95,8 @@ struct loop_hook {
 	void *arg;
 };
 
+/* Also lets it spin. */
 void loop_hook_set(struct loop *loop, const struct loop_hook *hook);
+void loop_may_spin(struct loop *loop);
 
 #endif

@@ -257,11 +257,13 @@ bool completion_look(struct worker *w)
 		for (struct wait *wait = ended; wait; wait = wait->next)
 			if (wait->kind == WAIT_REPLY && !wait->prev && wait->of_context)
 				print_stream(w, wait->of_context, wait->of);
+	post_hold();
 	for (uint32_t i = 0; i < told_count; i++)
 		told_post(w, &told[i]);
 	for (struct wait *wait = ended; wait; wait = wait->next)
 		if (wait->kind != WAIT_LANDED)
 			wait_end(w, wait, (CUresult)(uintptr_t)wait->prev);
+	post_show(w);
 
 	pthread_mutex_lock(&w->lock);
 	while (ended) {

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "broker/lib/futex.h"
+#include "broker/lib/spin.h"
 #include "broker/worker/completion.h"
 #include "broker/worker/copy.h"
 #include "broker/worker/fault.h"
@@ -27,7 +28,7 @@
 #include "broker/worker/stream.h"
 
 #define ROUND_FRAMES 64		   /* frames between looks at what was parked */
-#define SPIN_NS	     50000u	   /* before the executor sleeps: the next command of an eager program comes sooner */
+#define QUIET_NS     50000u	   /* without a command: streams' ends are written down unasked */
 #define SLEEP_NS     200000000	   /* then it looks whether its node still lives */
 #define FULL_WAIT_NS 1000000	   /* all parking room is taken: only the completion thread can help */
 
@@ -721,22 +722,36 @@ int executor_run(struct worker *w)
 {
 	pid_t parent = w->parent ? w->parent : getppid();
 	uint64_t last = now_ns();
+	uint64_t spin_max = spin_max_ns();
+	struct spin spin = { 0 };
 	bool flushed = true;
+	bool idle = false;
 
 	for (;;) {
 		uint32_t wake = __atomic_load_n(&w->wake, __ATOMIC_ACQUIRE);
 
 		if (executor_round(w)) {
-			last = now_ns();
+			uint64_t now = now_ns();
+
+			if (idle)
+				spin_learn(&spin, now - last, spin_max);
+			idle = false;
+			last = now;
 			flushed = false;
 			continue;
 		}
+		idle = true;
 		if (w->exit_code)
 			return w->exit_code;
 		if (session_is_over(w))
 			return EXIT_DONE;
-		if (now_ns() - last < SPIN_NS) {
-			sched_yield();
+
+		uint64_t pause = now_ns() - last;
+		bool spins = pause < spin_ns(&spin);
+
+		if (spins && (flushed || pause < QUIET_NS)) {
+			if (pause > SPIN_BUSY_NS)
+				sched_yield();
 			continue;
 		}
 		if (!flushed) {

@@ -10,6 +10,9 @@
 #include "broker/worker/fault.h"
 #include "broker/worker/note.h"
 
+/* What this thread posts is shown later, all at once: see post_hold(). */
+static __thread bool held;
+
 #define ROOM_WAIT_NS 100000000 /* the node reads always; this only bounds how late its end is noticed */
 
 static void post(struct worker *w, const struct frame_hdr *hdr, const struct bulk_ref *bulk, const void *payload,
@@ -29,6 +32,9 @@ static void post(struct worker *w, const struct frame_hdr *hdr, const struct bul
 		err = ring_reserve(&w->n2c, h.size, &room);
 		if (err != -EAGAIN || __atomic_load_n(&w->stop, __ATOMIC_RELAXED))
 			break;
+		/* What is held takes room, too. */
+		if (held && ring_publish(&w->n2c))
+			ring_wake_fd(w->doorbell);
 		ring_room_wait(w->n2c.ctl, tail, ROOM_WAIT_NS);
 	}
 	if (err) {
@@ -47,8 +53,25 @@ static void post(struct worker *w, const struct frame_hdr *hdr, const struct bul
 		memcpy(room, payload, size);
 	ring_commit(&w->n2c, h.size);
 
-	bool sleeps = ring_publish(&w->n2c);
+	bool sleeps = !held && ring_publish(&w->n2c);
 
+	pthread_mutex_unlock(&w->post_lock);
+	if (sleeps)
+		ring_wake_fd(w->doorbell);
+}
+
+void post_hold(void)
+{
+	held = true;
+}
+
+void post_show(struct worker *w)
+{
+	bool sleeps;
+
+	held = false;
+	pthread_mutex_lock(&w->post_lock);
+	sleeps = ring_publish(&w->n2c);
 	pthread_mutex_unlock(&w->post_lock);
 	if (sleeps)
 		ring_wake_fd(w->doorbell);

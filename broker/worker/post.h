@@ -20,4 +20,11 @@ void post_notice(struct worker *w, enum notice notice, uint64_t seq, uint32_t ct
 /* Bytes of an asynchronous copy lie in the cells. */
 void post_landed(struct worker *w, const struct frame_hdr *cmd, CUresult result, const struct bulk_ref *bulk);
 
+/*
+ * What this thread posts from here on is shown by post_show(), so that the node finds a word and the reply behind it together
+ * and sends them in one piece. Not over anything that takes long.
+ */
+void post_hold(void);
+void post_show(struct worker *w);
+
 #endif

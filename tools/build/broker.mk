@@ -28,3 +28,4 @@ $(eval $(call unit,test_gpus,tests/unit/test_gpus.c broker/node/gpus.c broker/li
 $(eval $(call unit,test_json,tests/unit/test_json.c broker/lib/json.c))
 $(eval $(call unit,test_loop,tests/unit/test_loop.c broker/core/loop.c broker/lib/fd.c broker/lib/log.c,-luring -lseccomp))
 $(eval $(call unit,test_tls,tests/unit/test_tls.c broker/core/tls.c broker/core/record.c,-lssl -lcrypto))
+$(eval $(call unit,test_spin,tests/unit/test_spin.c,))

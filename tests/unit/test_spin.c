@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How long to look before sleeping: long enough for the pauses that there are, and not at all where that is hopeless. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "broker/lib/spin.h"
+
+#define US 1000u
+
+static void test_short_pauses_are_bridged(void **state)
+{
+	struct spin spin = { 0 };
+
+	/* The first one was slept through; the second is not. */
+	spin_learn(&spin, 30 * US, 150 * US);
+	assert_true(spin_ns(&spin) >= 45 * US);
+	for (int i = 0; i < 100; i++)
+		spin_learn(&spin, (unsigned)(20 + i % 20) * US, 150 * US);
+	assert_in_range(spin_ns(&spin), 39 * US, 90 * US);
+	spin_learn(&spin, 140 * US, 150 * US);
+	assert_int_equal(spin_ns(&spin), 150 * US);
+}
+
+static void test_long_pauses_are_slept_through(void **state)
+{
+	struct spin spin = { .ns = 150 * US };
+	int turns;
+
+	for (turns = 0; spin_ns(&spin) && turns < 10; turns++)
+		spin_learn(&spin, 500 * US, 150 * US);
+	assert_in_range(turns, 2, 4);
+	for (int i = 0; i < 10; i++)
+		spin_learn(&spin, 500 * US, 150 * US);
+	assert_int_equal(spin_ns(&spin), 0);
+}
+
+/* One long pause among short ones, as between the steps of a program, does not end it. */
+static void test_a_long_one_among_short_ones(void **state)
+{
+	struct spin spin = { 0 };
+
+	for (int step = 0; step < 20; step++) {
+		for (int i = 0; i < 10; i++)
+			spin_learn(&spin, 10 * US, 150 * US);
+		assert_true(spin_ns(&spin) >= 20 * US);
+		spin_learn(&spin, 20000 * US, 150 * US);
+	}
+}
+
+static void test_one_core_never_spins(void **state)
+{
+	struct spin spin = { 0 };
+
+	spin_learn(&spin, 0, 0);
+	spin_learn(&spin, 5 * US, 0);
+	assert_int_equal(spin_ns(&spin), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_short_pauses_are_bridged),
+		cmocka_unit_test(test_long_pauses_are_slept_through),
+		cmocka_unit_test(test_a_long_one_among_short_ones),
+		cmocka_unit_test(test_one_core_never_spins),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
