@@ -23,6 +23,11 @@
 #include "libgleamcuda/streamword.h"
 
 #define REPLY_MAX 4000u /* bytes of gleamCopyDown's answer: what a reply slot holds */
+#define PIECE_LEAST  (128u << 10) /* less is not worth the driver calls of a piece */
+#define PIECES	     4u		  /* of a copy that would fit into one: as many as a link has bulk lanes, usually */
+#define ONE_CELL_MAX (512u << 10) /* copies to the host in one piece with the answer behind it; larger ones go by several lanes */
+
+static_assert(PIECE_LEAST % SESSION_GRANULE == 0, "pieces end with a granule");
 
 enum place place_of(uint64_t address, uint64_t *left_out)
 {
@@ -59,6 +64,16 @@ bool place_holds(uint64_t address, uint64_t size)
 		if (!range_find(at, &range) || range.start != at)
 			return false;
 	return range.kind == RANGE_MAPPED;
+}
+
+/* Pieces travel side by side, each on a lane; large copies have more than enough of them. */
+static uint32_t piece_of(uint64_t size)
+{
+	uint64_t piece = (size / PIECES + SESSION_GRANULE - 1) & ~(uint64_t)(SESSION_GRANULE - 1);
+
+	if (piece < PIECE_LEAST)
+		return PIECE_LEAST;
+	return piece < SESSION_CELL_SIZE ? (uint32_t)piece : SESSION_CELL_SIZE;
 }
 
 /* ---- to the device ---- */
@@ -125,14 +140,14 @@ static CUresult up_rows(struct call *call, const struct copy *c, uint64_t first,
 static CUresult up_line(struct call *call, const struct copy *c, uint64_t dst, uint64_t src, uint64_t size)
 {
 	CUresult result = CUDA_SUCCESS;
+	uint32_t piece = piece_of(size);
 
 	if (size <= INLINE_MAX)
 		return up_inline(call, c, dst, src, (uint32_t)size);
-	for (uint64_t at = 0; at < size && !result; at += SESSION_CELL_SIZE) {
+	for (uint64_t at = 0; at < size && !result; at += piece) {
 		uint64_t left = size - at;
 
-		result = up_bulk(call, c, dst + at, src + at,
-				 left < SESSION_CELL_SIZE ? (uint32_t)left : SESSION_CELL_SIZE);
+		result = up_bulk(call, c, dst + at, src + at, left < piece ? (uint32_t)left : piece);
 	}
 	return result;
 }
@@ -262,10 +277,12 @@ static CUresult down_pieces(struct call *call, const struct copy *c, struct late
 					   c->width);
 		return result;
 	}
+
+	uint32_t piece = piece_of(c->width);
+
 	for (uint64_t row = 0; row < c->rows && !result; row++)
-		for (uint64_t at = 0; at < c->width && !result; at += SESSION_CELL_SIZE)
-			result = down_late(call, c, list, row, 1, at,
-					   c->width - at < SESSION_CELL_SIZE ? c->width - at : SESSION_CELL_SIZE);
+		for (uint64_t at = 0; at < c->width && !result; at += piece)
+			result = down_late(call, c, list, row, 1, at, c->width - at < piece ? c->width - at : piece);
 	return result;
 }
 
@@ -285,7 +302,7 @@ static CUresult copy_down(struct call *call, const struct copy *c)
 	}
 	if (c->rows == 1 && c->width <= REPLY_MAX) {
 		result = down_reply(call, c);
-	} else if (c->rows == 1 && c->width <= SESSION_CELL_SIZE) {
+	} else if (c->rows == 1 && c->width <= ONE_CELL_MAX) {
 		result = down_cell(call, c);
 	} else {
 		/* Many pieces on their way at once, and one wait for all. The stream's list keeps them, which outlives us. */
