@@ -28,7 +28,9 @@ mount = no
 END
 start_bg client "$OUT/bin/gleamd" --config "$TMP/gleam.conf"
 wait_for 20 log_has client "is ready" || fail "$(cat "$TMP/client.log")"
-doctor
+# Pings of a busy machine are slow for a moment.
+well() { doctor && ! grep -q 'ms away' "$TMP/doctor.out"; }
+wait_for 20 well || fail "$(cat "$TMP/doctor.out")"
 same "nothing is wrong" 0 "$status"
 says "^config +ok +$TMP/gleam.conf: 1 servers$"
 says "^daemon +ok +gleamd .* answers at $TMP/client.sock$"

@@ -42,6 +42,11 @@ wrong 2 '`x` is not a number of seconds from 0.1 to 3600' -- top --interval x
 wrong 2 '`0.01` is not a number of seconds' -- top --batch 1 --interval 0.01
 wrong 1 "$TMP/nobody.sock: No such file or directory; no gleamd is running there: start it" -- top --batch 1
 wrong 2 '`--json` is not an option of top' -- top --json
+wrong 2 '--code and --name go with the ADDRESS of the machine that waits' -- pair --code x --config "$TMP/none.conf"
+wrong 2 '--listen and --tenant are for the machine that is called' -- pair --listen :: 10.0.0.1 --config "$TMP/none.conf"
+wrong 2 '`a b` is not an address' -- pair 'a b' --code AAAAA-AAAAA-AAAAA-AAAAA --config "$TMP/none.conf"
+wrong 2 'that is no code: four groups of five letters' -- pair 127.0.0.1 --code x --config "$TMP/none.conf"
+wrong 2 '--listen nowhere: an address, not a name' -- pair --listen nowhere --config "$TMP/none.conf"
 wrong 2 '`tcsh` is none of bash, zsh, fish' -- completion tcsh
 wrong 2 'completion needs bash|zsh|fish' -- completion
 wrong 2 '`x` is one word too many' -- doctor x

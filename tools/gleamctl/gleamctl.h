@@ -25,6 +25,10 @@ struct options {
 	const char *config; /* doctor, pair: gleamd's settings */
 	const char *interval; /* top: seconds */
 	const char *batch;    /* top: frames */
+	/* pair */
+	const char *listen;
+	const char *code;
+	const char *name;
 	/* what is left of the command line */
 	char **words;
 	int count;
@@ -55,6 +59,8 @@ int show_version(const struct options *options);
 int top_command(const struct options *options);
 /* doctor.c */
 int doctor_command(const struct options *options);
+/* pair.c */
+int pair_command(const struct options *options);
 /* complete.c */
 int completion_command(const struct options *options);
 /* Offers for the last of @words, which come behind `gleamctl`; others are what stands before it. */

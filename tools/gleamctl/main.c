@@ -51,6 +51,18 @@ const struct command commands[] = {
 	  "  --socket PATH   where gleamd listens (sets GLEAM_SOCKET)\n"
 	  "  --help          this text\n",
 	  1, -1, "sSG", run_command },
+	{ "pair", "[ADDRESS]", "join two machines: alone on the one with the GPU, with its ADDRESS on the other",
+	  "Without ADDRESS: sees to a key and to [node] listen, shows a code, and waits ten minutes for the other machine.\n"
+	  "With ADDRESS: asks there, writes the key and the server into the settings, and starts gleamd again.\n"
+	  "\n"
+	  "  --code CODE     what the other side shows (default: asked for, so that no history has it)\n"
+	  "  --name NAME     what to call the server (default: as it calls itself)\n"
+	  "  --listen ADDR   where to wait, as ADDRESS:PORT (default: everywhere, port 4712)\n"
+	  "  --tenant NAME   whose key it is, if one is made (default: default)\n"
+	  "  --config FILE   gleamd's settings (default: /etc/gleam/gleam.conf)\n"
+	  "  --socket PATH   where gleamd listens, to see whether the server is used\n"
+	  "  --help          this text\n",
+	  0, 1, "sctlCn", pair_command },
 	{ "doctor", "", "look for what is wrong on this machine, and say what to do",
 	  "Exit status: 1 if something failed; what is only to be looked at does not count.\n"
 	  "\n"
@@ -78,6 +90,9 @@ const struct option long_options[] = {
 	{ "config", required_argument, NULL, 'c' },
 	{ "interval", required_argument, NULL, 'i' },
 	{ "batch", required_argument, NULL, 'b' },
+	{ "listen", required_argument, NULL, 'l' },
+	{ "code", required_argument, NULL, 'C' },
+	{ "name", required_argument, NULL, 'n' },
 	{ "help", no_argument, NULL, OPT_HELP },
 	{ "version", no_argument, NULL, OPT_VERSION },
 	{ NULL, 0, NULL, 0 },
@@ -95,6 +110,9 @@ static const struct {
 	{ 'c', offsetof(struct options, config) },
 	{ 'i', offsetof(struct options, interval) },
 	{ 'b', offsetof(struct options, batch) },
+	{ 'l', offsetof(struct options, listen) },
+	{ 'C', offsetof(struct options, code) },
+	{ 'n', offsetof(struct options, name) },
 };
 
 static void option_take(struct options *options, int id, const char *value)
