@@ -52,7 +52,8 @@ struct lane {
 	uint8_t fields[24] __attribute__((aligned(8)));
 	struct mirror *target; /* counted, from FIELDS to the end of the message */
 	uint32_t offset;
-	uint64_t cookie;
+	uint64_t cookie; /* up */
+	uint64_t number; /* down */
 	uint32_t left; /* bytes of the message that are still to come */
 	uint8_t *frame; /* FRAME_SIZE_MAX bytes */
 	uint8_t *sink;
@@ -122,7 +123,7 @@ static int lane_sink_want(struct lane *lane)
 static int lane_head(struct lane *lane)
 {
 	const struct link_hdr *hdr = &lane->hdr;
-	uint32_t fields = lane->node ? 24 : 8;
+	uint32_t fields = lane->node ? 24 : 16;
 
 	if (hdr->type != (lane->node ? LINK_BULK_UP : LINK_BULK_DOWN) || hdr->flags || hdr->reserved ||
 	    hdr->size > LINK_MSG_MAX || hdr->size < sizeof(*hdr) + fields)
@@ -157,6 +158,8 @@ static int lane_fields(struct lane *lane)
 	if (lane->node) {
 		get_u64(&r); /* seq: for traces */
 		lane->cookie = get_u64(&r);
+	} else {
+		lane->number = get_u64(&r);
 	}
 	lane->offset = get_u32(&r);
 
@@ -188,7 +191,7 @@ static int lane_frame(struct lane *lane)
 	memcpy(&hdr, lane->frame, sizeof(hdr));
 	if (hdr.size != lane->left)
 		return conn_blame(lane->conn, -EPROTO, "a frame of %u bytes says that it has %u", lane->left, hdr.size);
-	lane->target->deliver(lane->target, lane->frame, lane->left);
+	lane->target->deliver(lane->target, lane->number, lane->frame, lane->left);
 	return lane_head_want(lane);
 }
 
@@ -286,7 +289,7 @@ static void item_send_up(struct lane *lane, const struct mirror *mirror, struct 
 
 static void item_send_down(struct lane *lane, const struct mirror *mirror, struct bulk_item *item)
 {
-	uint8_t head[sizeof(struct link_hdr) + 8] __attribute__((aligned(8)));
+	uint8_t head[sizeof(struct link_hdr) + 16] __attribute__((aligned(8)));
 	struct writer w = writer_on(head, sizeof(head));
 	uint32_t size = item->size - item->done < LANE_PART_MAX ? item->size - item->done : LANE_PART_MAX;
 	uint32_t behind = size == item->size - item->done ? item->frame_size : 0;
@@ -296,6 +299,7 @@ static void item_send_down(struct lane *lane, const struct mirror *mirror, struc
 	put_u16(&w, 0);
 	put_u32(&w, mirror->id);
 	put_u32(&w, 0);
+	put_u64(&w, item->number);
 	put_u32(&w, item->offset + item->done);
 	put_u32(&w, size);
 	conn_lend(lane->conn, head, w.at, shm_down(&mirror->shm) + item->offset + item->done, size, item->frame, behind);

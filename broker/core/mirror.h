@@ -22,7 +22,8 @@ struct mirror;
 struct bulk_item {
 	struct bulk_item *next;
 	uint64_t seq;
-	uint64_t cookie;
+	uint64_t cookie; /* up only */
+	uint64_t number; /* down only: counts the session's bulk frames */
 	uint32_t offset; /* in its arena */
 	uint32_t size;
 	uint32_t done;	     /* of size */
@@ -43,7 +44,8 @@ struct mirror {
 	/* set before it is added to a link, then only read */
 	struct shm shm;
 	uint32_t id;
-	void (*deliver)(struct mirror *mirror, const uint8_t *frame, uint32_t size); /* lane thread: bytes have landed, now their frame */
+	/* Lane thread: the bytes of bulk frame @number have landed, now the frame. */
+	void (*deliver)(struct mirror *mirror, uint64_t number, const uint8_t *frame, uint32_t size);
 	void (*room)(struct mirror *mirror); /* any thread: bulk_pending fell below MIRROR_BULK_MAX again */
 	void (*free)(struct mirror *mirror); /* any thread: the last count is gone */
 

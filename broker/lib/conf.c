@@ -23,7 +23,7 @@ void conf_init(struct conf *conf)
 		.link_sessions_max = 256,
 		.lanes = 4,
 		.keepalive_ms = 15000, /* with a quarter for the tick: a dead peer is noticed in less than 20 s */
-		.grace_ms = 0,	       /* until sessions can be resumed, waiting for the link serves nobody */
+		.grace_ms = 20000,
 		.driver = "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
 		.mount = "/gleam",
 	};

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -25,6 +26,7 @@
 
 #define CLIENT_OPEN_NS	2700000000ull /* without a link by then it is told why there is no session, within three seconds */
 #define CLIENT_SEAT_NS	(LOCAL_OPEN_MS_MAX * NS_PER_MS) /* with one: the node is alive, and says itself when a worker fails */
+#define CLIENT_AGAIN_NS 200000000ull  /* between two tries to get a lost link back: each has a time limit of its own */
 #define CLIENT_GREET_NS 10000000000ull /* a connection that says nothing is closed */
 
 static void client_recv_arm(struct client *client);
@@ -77,7 +79,16 @@ static void client_settle(struct client *client)
 	mirror_put(&client->mirror);
 }
 
-/* Off the link: the node is told, lanes drop what they have. */
+/* The session stays; it may be continued on another link. */
+static void client_unlink(struct client *client)
+{
+	link_mirror_remove(client->link, &client->mirror);
+	client->on_link = false;
+	client->resuming = false;
+	client->link = NULL;
+}
+
+/* Off the link for good: the node is told, lanes drop what they have. */
 static void client_leave(struct client *client, bool tell)
 {
 	if (!client->server)
@@ -85,12 +96,15 @@ static void client_leave(struct client *client, bool tell)
 	server_want_forget(client->server, &client->waiter);
 	if (client->on_link) {
 		__atomic_store_n(&client->mirror.dead, true, __ATOMIC_RELEASE);
-		link_mirror_remove(client->link, &client->mirror);
-		if (tell)
+		if (tell && client->resuming)
+			link_send(client->link, LINK_DETACH, 0, client->token, sizeof(client->token), NULL, 0);
+		else if (tell)
 			link_send(client->link, LINK_DETACH, client->mirror.id, NULL, 0, NULL, 0);
-		client->on_link = false;
-		client->link = NULL;
+		client_unlink(client);
+	} else if (client->lost_ns) {
+		server_orphan(client->server, client->token);
 	}
+	client->lost_ns = 0;
 }
 
 void client_end(struct client *client, enum session_end end, const char *why)
@@ -102,6 +116,7 @@ void client_end(struct client *client, enum session_end end, const char *why)
 	snprintf(client->reason, sizeof(client->reason), "%s", why);
 	loop_timer_clear(client->loop, &client->timer);
 	loop_timer_clear(client->loop, &client->retry);
+	loop_timer_clear(client->loop, &client->again);
 	client_leave(client, true);
 	session_end_post(&client->mirror.shm, end);
 }
@@ -140,6 +155,7 @@ static void client_gone(struct client *client)
 	client->state = CLIENT_GONE;
 	loop_timer_clear(client->loop, &client->timer);
 	loop_timer_clear(client->loop, &client->retry);
+	loop_timer_clear(client->loop, &client->again);
 	/* Ends the operations that are in flight. */
 	shutdown(client->fd, SHUT_RDWR);
 	if (client->receiving)
@@ -298,6 +314,8 @@ rings:
 	shm_ring_n2c(&client->mirror.shm, &client->n2c);
 	client->acknowledged = 0;
 	client->up_tail = 0;
+	memset(&client->pieces, 0, sizeof(client->pieces));
+	memset(&client->seen, 0, sizeof(client->seen));
 	return 0;
 }
 
@@ -315,6 +333,8 @@ static void client_attach(struct client *client)
 	struct writer w = writer_on(bytes, sizeof(bytes));
 	int err = client_memory_make(client);
 
+	if (!err && getrandom(client->token, sizeof(client->token), 0) != (ssize_t)sizeof(client->token))
+		err = -EIO;
 	if (err) {
 		client_memory_drop(client);
 		client_refuse(client, END_REFUSED, "no memory for a session on this machine");
@@ -325,16 +345,43 @@ static void client_attach(struct client *client)
 	link_mirror_add(client->link, &client->mirror);
 	put_u32(&w, (uint32_t)client->pid);
 	put_u32(&w, (uint32_t)client->uid);
+	put_u32(&w, (uint32_t)broker_conf(client->broker)->grace_ms);
+	put_block(&w, client->token, sizeof(client->token));
 	put_str(&w, client->program);
 	put_str(&w, client->settings);
 	assert(!w.fault);
 	link_send(client->link, LINK_ATTACH, client->mirror.id, NULL, 0, bytes, w.at);
 }
 
+/* A live session looks for a link. */
+static void client_again(void *arg)
+{
+	struct client *client = arg;
+
+	if (client->state == CLIENT_LIVE && !client->on_link && !client->waiter.waiting)
+		server_want(client->server, &client->waiter);
+}
+
+/* The server that a live session waits for answers, or doesn't. */
+static void client_server_back(struct client *client, int err)
+{
+	if (err) {
+		loop_timer_set(client->loop, &client->again, loop_now_ns(client->loop) + CLIENT_AGAIN_NS);
+		return;
+	}
+	client->link = server_link(client->server);
+	client->on_link = true;
+	client->resuming = true;
+	link_mirror_add(client->link, &client->mirror);
+	client_resume(client);
+}
+
 static void client_server_done(struct server_waiter *waiter, struct server *server, int err, const char *why)
 {
 	struct client *client = (struct client *)((char *)waiter - offsetof(struct client, waiter));
 
+	if (client->state == CLIENT_LIVE)
+		client_server_back(client, err);
 	if (client->state != CLIENT_OPENING)
 		return;
 	if (err) {
@@ -401,7 +448,11 @@ static void client_timer(void *arg)
 		route_why(&client->route, why, sizeof(why));
 		client_refuse(client, END_NO_SERVER, why);
 	} else if (client->state == CLIENT_LIVE) {
-		client_end(client, END_LINK_LOST, client->reason);
+		char text[sizeof(client->reason)];
+
+		snprintf(text, sizeof(text), "%.180s; it did not come back within %.1f s", client->reason,
+			 (double)broker_conf(client->broker)->grace_ms / 1000);
+		client_end(client, END_LINK_LOST, text);
 	}
 }
 
@@ -525,6 +576,11 @@ int client_message(struct client *client, const struct link_hdr *hdr, struct rea
 	if (client->state != CLIENT_LIVE)
 		return 0; /* it crossed our detach */
 	switch (hdr->type) {
+	case LINK_RESUMED:
+		if (!client->resuming)
+			return -EPROTO;
+		client_resumed(client, body);
+		return 0;
 	case LINK_CONSUMED:
 		client_consumed(client, get_u64(body), body->fault);
 		return 0;
@@ -532,7 +588,7 @@ int client_message(struct client *client, const struct link_hdr *hdr, struct rea
 		uint32_t size = (uint32_t)reader_left(body);
 		const uint8_t *frame = reader_take(body, 8, size);
 
-		client_deliver(&client->mirror, frame, size);
+		client_deliver(&client->mirror, 0, frame, size);
 		return 0;
 	}
 	case LINK_ENDED: {
@@ -554,8 +610,8 @@ void client_link_lost(struct client *client, struct server *server, const char *
 
 	if (client->server != server || !client->on_link)
 		return;
-	client_leave(client, false);
 	if (client->state == CLIENT_OPENING) {
+		client_leave(client, false);
 		route_failed(&client->route, server, why);
 		client->server = NULL;
 		client->mirror.dead = false;
@@ -563,13 +619,22 @@ void client_link_lost(struct client *client, struct server *server, const char *
 		client_try(client);
 		return;
 	}
+	client_unlink(client);
 	if (client->state != CLIENT_LIVE)
 		return;
 	snprintf(client->reason, sizeof(client->reason), "the link to %s is lost: %s", server_name(server), why);
-	if (grace_ns == 0)
+	if (grace_ns == 0) {
 		client_end(client, END_LINK_LOST, client->reason);
-	else
-		loop_timer_set(client->loop, &client->timer, loop_now_ns(client->loop) + grace_ns);
+		return;
+	}
+	/* A new link that is lost before it has answered gives no more time. */
+	if (client->lost_ns == 0) {
+		client->lost_ns = loop_now_ns(client->loop);
+		loop_timer_set(client->loop, &client->timer, client->lost_ns + grace_ns);
+		log_warn("pid %d (%s): %s; its session waits up to %.1f s for it", client->pid, client->program, client->reason,
+			 (double)grace_ns / (double)NS_PER_S);
+	}
+	loop_timer_set(client->loop, &client->again, loop_now_ns(client->loop));
 }
 
 /* ---- packets in ---- */
@@ -665,6 +730,8 @@ struct client *client_new(struct broker *broker, struct loop *loop, int fd, uint
 	client->timer.arg = client;
 	client->retry.fire = client_overflow_retry;
 	client->retry.arg = client;
+	client->again.fire = client_again;
+	client->again.arg = client;
 	pthread_mutex_init(&client->deliver_lock, NULL);
 	strcpy(client->program, "?");
 	loop_timer_set(loop, &client->timer, client->born_ns + CLIENT_GREET_NS);
@@ -737,7 +804,7 @@ bool client_view(const struct client *client, struct client_view *view_out)
 	if (client->state != CLIENT_OPENING && client->state != CLIENT_LIVE && client->state != CLIENT_DEAD)
 		return false;
 	view.server = client->server ? server_name(client->server) : "";
-	view.state = states[client->state];
+	view.state = client->lost_ns ? "reconnecting" : states[client->state];
 	view.age_ns = loop_now_ns(client->loop) - client->born_ns;
 	if (client->mirror.shm.base) {
 		const struct session_header *hdr = shm_header(&client->mirror.shm);

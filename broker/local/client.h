@@ -60,8 +60,8 @@ struct client_view {
 	uid_t uid;
 	const char *program;
 	const char *server; /* "": none yet */
-	const char *state;  /* opening, live, dead */
-	const char *reason; /* of a dead one */
+	const char *state;  /* opening, live, reconnecting, dead */
+	const char *reason; /* why it is dead, or reconnecting */
 	uint64_t age_ns;
 	uint64_t calls; /* sums over the counters */
 	uint64_t bytes;

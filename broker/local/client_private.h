@@ -8,6 +8,7 @@
 
 #include "broker/core/mirror.h"
 #include "broker/local/client.h"
+#include "broker/local/journal.h"
 #include "broker/local/route.h"
 #include "broker/local/server.h"
 
@@ -49,6 +50,9 @@ struct client {
 	struct server_waiter waiter;
 	struct link *link; /* while on_link */
 	bool on_link;
+	bool resuming; /* on a new link, which hasn't answered yet: nothing flows out */
+	uint8_t token[RESUME_TOKEN_SIZE];
+	uint64_t lost_ns; /* when the link was lost; 0: it is there, or nobody needs it */
 	char reason[256];
 
 	uint8_t *packet; /* LOCAL_MSG_MAX bytes */
@@ -66,11 +70,12 @@ struct client {
 
 	struct ring c2n;       /* we consume; its position is what has been sent */
 	uint64_t acknowledged; /* what the node's worker has consumed: [acknowledged, sent) would be sent again */
-	uint64_t up_tail;      /* of the up arena, as the node has told */
 	uint64_t sent;
+	struct journal_pieces pieces;
 
 	struct loop_timer timer; /* greeting, opening, grace */
 	struct loop_timer retry; /* overflow */
+	struct loop_timer again; /* looks for a link after a lost one */
 	struct loop_post post;
 	bool settled;
 
@@ -80,11 +85,14 @@ struct client {
 	uint8_t *overflow;
 	uint32_t overflow_size;
 	uint32_t overflow_max;
+	struct journal_seen seen;
+	uint64_t up_tail; /* of the up arena, as the node has told; the control thread reads it without */
 
 	/* atomic */
 	uint64_t received;
 	const char *broken; /* what a lane found; the control thread ends the session */
 	bool overflowing;
+	bool seen_due; /* the node waits to hear what has come */
 };
 
 /* client.c */
@@ -95,8 +103,12 @@ int client_packet(struct client *client, const void *bytes, size_t size, const i
 
 /* flow.c */
 void client_consumed(struct client *client, uint64_t tail, bool fault);
-/* A frame of the node, private memory. Control and lane threads. */
-void client_deliver(struct mirror *mirror, const uint8_t *frame, uint32_t size);
+/* A frame of the node, private memory; @number as in LINK_BULK_DOWN, 0 for one of the command lane. Control and lane threads. */
+void client_deliver(struct mirror *mirror, uint64_t number, const uint8_t *frame, uint32_t size);
+/* Tells the node on the link that the client is on how far it was heard. */
+void client_resume(struct client *client);
+/* Its answer. */
+void client_resumed(struct client *client, struct reader *body);
 void client_overflow_retry(void *arg);
 
 #endif

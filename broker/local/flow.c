@@ -2,7 +2,10 @@
 /*
  * What flows between a client's session memory and the link. Control thread; client_deliver() also on lane threads.
  */
+#include <assert.h>
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,23 +19,35 @@
 /* ---- out: commands ---- */
 
 /* The bytes of a command go to a lane from where they lie. */
+static int flow_piece(struct client *client, const struct journal_piece *piece)
+{
+	struct bulk_item *item = malloc(sizeof(*item));
+
+	if (!item)
+		return -ENOMEM;
+	*item = (struct bulk_item){ .seq = piece->seq, .cookie = piece->cookie, .offset = piece->offset, .size = piece->size };
+	link_bulk(client->link, &client->mirror, item);
+	client->sent += piece->size;
+	return 0;
+}
+
 static int flow_bulk(struct client *client, const struct frame_hdr *hdr, const uint8_t *frame)
 {
 	struct bulk_ref ref = ring_bulk_ref(frame);
-	struct bulk_item *item;
+	struct journal_piece piece = {
+		.position = client->c2n.at, .seq = hdr->seq, .cookie = ref.cookie, .offset = ref.offset, .size = ref.size,
+	};
+	int err;
 
 	if (ref.size == 0)
 		return 0;
 	if (ref.offset >= SESSION_UP_SIZE || ref.size > SESSION_UP_SIZE - ref.offset || ref.size > SESSION_CELL_SIZE ||
 	    ref.offset % SESSION_GRANULE || ref.cookie % SESSION_UP_SIZE != ref.offset)
 		return -EPROTO;
-	item = malloc(sizeof(*item));
-	if (!item)
-		return -ENOMEM;
-	*item = (struct bulk_item){ .seq = hdr->seq, .cookie = ref.cookie, .offset = ref.offset, .size = ref.size };
-	link_bulk(client->link, &client->mirror, item);
-	client->sent += ref.size;
-	return 0;
+	err = journal_piece_add(&client->pieces, &piece, __atomic_load_n(&client->up_tail, __ATOMIC_ACQUIRE));
+	if (err)
+		return err;
+	return journal_piece_landed(&client->pieces, &piece) ? 0 : flow_piece(client, &piece);
 }
 
 /* Whole frames from the own position on, in one piece, at most a turn's worth. */
@@ -70,7 +85,22 @@ static int flow_span(struct client *client)
 
 static bool flow_is_blocked(const struct client *client)
 {
-	return !client->on_link || link_backlog(client->link) >= CONN_BACKLOG_HIGH || mirror_is_full(&client->mirror);
+	return !client->on_link || client->resuming || link_backlog(client->link) >= CONN_BACKLOG_HIGH || mirror_is_full(&client->mirror);
+}
+
+/* The node may forget what has come. */
+static void flow_seen(struct client *client)
+{
+	uint64_t fields[2];
+
+	pthread_mutex_lock(&client->deliver_lock);
+	fields[0] = client->seen.frames;
+	fields[1] = client->seen.bulk;
+	client->seen.untold = 0;
+	client->seen.untold_bytes = 0;
+	__atomic_store_n(&client->seen_due, false, __ATOMIC_RELEASE);
+	pthread_mutex_unlock(&client->deliver_lock);
+	link_send(client->link, LINK_SEEN, client->mirror.id, fields, sizeof(fields), NULL, 0);
 }
 
 bool client_poll(struct client *client)
@@ -88,6 +118,8 @@ bool client_poll(struct client *client)
 	/* Lanes can't set timers of this loop. */
 	if (__atomic_load_n(&client->overflowing, __ATOMIC_ACQUIRE) && !client->retry.place)
 		loop_timer_set(client->loop, &client->retry, loop_now_ns(client->loop) + FLOW_RETRY_NS);
+	if (__atomic_load_n(&client->seen_due, __ATOMIC_ACQUIRE) && client->on_link && !client->resuming)
+		flow_seen(client);
 	if (flow_is_blocked(client))
 		return false;
 	moved = flow_span(client);
@@ -104,6 +136,8 @@ bool client_sleep(struct client *client)
 	if (client->state != CLIENT_LIVE)
 		return true;
 	if (__atomic_load_n(&client->broken, __ATOMIC_ACQUIRE))
+		return false;
+	if (__atomic_load_n(&client->seen_due, __ATOMIC_ACQUIRE) && client->on_link && !client->resuming)
 		return false;
 	/* The link's drained(), or the lanes' room(), wake us. */
 	if (flow_is_blocked(client))
@@ -247,7 +281,7 @@ static int notice_word(struct client *client, const struct frame_hdr *hdr, struc
 		tail = get_u64(r);
 		if (r->fault || tail < client->up_tail)
 			return -EPROTO;
-		client->up_tail = tail;
+		__atomic_store_n(&client->up_tail, tail, __ATOMIC_RELEASE);
 		session_up_tail_post(shm, tail);
 		return 0;
 	default:
@@ -255,10 +289,11 @@ static int notice_word(struct client *client, const struct frame_hdr *hdr, struc
 	}
 }
 
-static int flow_frame(struct client *client, const uint8_t *frame, uint32_t size)
+static int flow_frame(struct client *client, uint64_t number, const uint8_t *frame, uint32_t size)
 {
 	struct frame_hdr hdr;
 	struct reader r;
+	bool due;
 	int err;
 
 	if (size < sizeof(hdr))
@@ -271,6 +306,12 @@ static int flow_frame(struct client *client, const uint8_t *frame, uint32_t size
 		return -EPROTO;
 	r = reader_on(frame + sizeof(hdr), size - sizeof(hdr));
 	pthread_mutex_lock(&client->deliver_lock);
+	err = journal_seen_frame(&client->seen, number, size);
+	if (err) {
+		pthread_mutex_unlock(&client->deliver_lock);
+		return err;
+	}
+	due = journal_seen_due(&client->seen) && !__atomic_exchange_n(&client->seen_due, true, __ATOMIC_ACQ_REL);
 	if (client->overflow_size) {
 		err = notice_put_locked(client, frame, size);
 	} else if (hdr.kind == FRAME_REPLY) {
@@ -282,13 +323,15 @@ static int flow_frame(struct client *client, const uint8_t *frame, uint32_t size
 			err = notice_put_locked(client, frame, size);
 	}
 	pthread_mutex_unlock(&client->deliver_lock);
+	if (due)
+		loop_nudge(client->loop);
 	return err;
 }
 
-void client_deliver(struct mirror *mirror, const uint8_t *frame, uint32_t size)
+void client_deliver(struct mirror *mirror, uint64_t number, const uint8_t *frame, uint32_t size)
 {
 	struct client *client = (struct client *)mirror;
-	int err = flow_frame(client, frame, size);
+	int err = flow_frame(client, number, frame, size);
 
 	__atomic_fetch_add(&client->received, size, __ATOMIC_RELAXED);
 	if (!err)
@@ -299,4 +342,75 @@ void client_deliver(struct mirror *mirror, const uint8_t *frame, uint32_t size)
 					   "the node sent a frame that can't be",
 			 __ATOMIC_RELEASE);
 	loop_nudge(client->loop);
+}
+
+/* ---- after a lost link ---- */
+
+void client_resume(struct client *client)
+{
+	uint8_t bytes[RESUME_TOKEN_SIZE + 16 + RESUME_WINDOW / 8] __attribute__((aligned(8)));
+	struct writer w = writer_on(bytes, sizeof(bytes));
+
+	/* No lane of the lost link runs any more. */
+	pthread_mutex_lock(&client->deliver_lock);
+	put_block(&w, client->token, sizeof(client->token));
+	put_u64(&w, client->seen.frames);
+	put_u64(&w, client->seen.bulk);
+	put_block(&w, client->seen.bits, sizeof(client->seen.bits));
+	client->seen.untold = 0;
+	client->seen.untold_bytes = 0;
+	__atomic_store_n(&client->seen_due, false, __ATOMIC_RELEASE);
+	pthread_mutex_unlock(&client->deliver_lock);
+	assert(!w.fault);
+	link_send(client->link, LINK_RESUME, client->mirror.id, NULL, 0, bytes, w.at);
+}
+
+void client_resumed(struct client *client, struct reader *body)
+{
+	uint32_t end = get_u32(body);
+	const char *why = get_str(body, LINK_TEXT_MAX);
+	uint64_t position = get_u64(body);
+	uint64_t tail = get_u64(body);
+	uint64_t up_tail = __atomic_load_n(&client->up_tail, __ATOMIC_ACQUIRE);
+	uint64_t at = 0;
+	unsigned pieces = 0;
+	const struct journal_piece *piece;
+	char text[sizeof(client->reason)];
+
+	get_block(body, client->pieces.landed, sizeof(client->pieces.landed));
+	if (end != END_NONE) {
+		snprintf(text, sizeof(text), "%.150s; the server does not go on with it: %.80s", client->reason,
+			 *why ? why : "it gave no reason");
+		client_end(client, (enum session_end)end, text);
+		return;
+	}
+	if (body->fault || position > client->c2n.at || position < client->acknowledged || tail > position) {
+		client_end(client, END_PROTOCOL, "the node resumed at commands that were never sent");
+		return;
+	}
+	client->resuming = false;
+	client_consumed(client, tail, false);
+	if (client->state != CLIENT_LIVE)
+		return;
+
+	uint64_t again = client->c2n.at - position;
+
+	client->pieces.known = client->c2n.at;
+
+	/* What lies behind the position is read from the ring once more, bulk pieces and all. */
+	client->c2n.at = position;
+	journal_pieces_cut(&client->pieces, position);
+	while ((piece = journal_piece_missing(&client->pieces, up_tail, &at))) {
+		pieces++;
+		if (flow_piece(client, piece)) {
+			client_end(client, END_PROTOCOL, "out of memory for its commands");
+			return;
+		}
+	}
+	log_info("pid %d (%s): session %u goes on after %" PRIu64 " ms without a link: %" PRIu64 " bytes of commands and %u pieces are "
+		 "sent again", client->pid, client->program, client->mirror.id,
+		 (uint64_t)((loop_now_ns(client->loop) - client->lost_ns) / NS_PER_MS), again, pieces);
+	client->lost_ns = 0;
+	client->reason[0] = 0;
+	loop_timer_clear(client->loop, &client->timer);
 }

@@ -18,6 +18,7 @@
 #define SERVER_RETRY_MIN (250 * NS_PER_MS)
 #define SERVER_RETRY_MAX (16 * NS_PER_S)
 #define SERVER_REPORT_MS 1000u
+#define SERVER_ORPHANS	 64u /* the node finds out by itself about others, after its grace time */
 
 /*
  * IDLE: nobody has wanted it. DIALLING, OPENING: on the way to a link. READY: link is up. WAITING: failed or lost; tries again
@@ -41,6 +42,8 @@ struct server {
 	bool logged; /* the failure has been logged: repeats aren't */
 	bool reported;
 	struct report report;
+	uint8_t orphans[SERVER_ORPHANS][RESUME_TOKEN_SIZE];
+	unsigned orphan_count;
 	char why[CONN_WHY_SIZE];
 };
 
@@ -96,6 +99,9 @@ static void server_ready(void *owner, struct link *link)
 	log_info("server %s: link to %s (%s), %s, %u bulk lanes", server->conf.name, link_peer(link), link_host(link),
 		 server->setting->keys ? "TLS" : "CLEARTEXT", server->setting->lanes);
 	link_send(link, LINK_REPORT_WANTED, 0, &ms, sizeof(ms), NULL, 0);
+	for (unsigned i = 0; i < server->orphan_count; i++)
+		link_send(link, LINK_DETACH, 0, server->orphans[i], RESUME_TOKEN_SIZE, NULL, 0);
+	server->orphan_count = 0;
 	server_tell(server, 0, "");
 }
 
@@ -175,6 +181,14 @@ static void server_retry(void *arg)
 
 	if (server->state == SERVER_WAITING && !server->link)
 		server_dial(server);
+}
+
+void server_orphan(struct server *server, const uint8_t token[RESUME_TOKEN_SIZE])
+{
+	if (server->state == SERVER_READY)
+		link_send(server->link, LINK_DETACH, 0, token, RESUME_TOKEN_SIZE, NULL, 0);
+	else if (server->orphan_count < SERVER_ORPHANS)
+		memcpy(server->orphans[server->orphan_count++], token, RESUME_TOKEN_SIZE);
 }
 
 void server_wake(struct server *server)

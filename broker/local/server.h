@@ -40,6 +40,8 @@ void server_free(struct server *server);
 
 void server_want(struct server *server, struct server_waiter *waiter);
 void server_want_forget(struct server *server, struct server_waiter *waiter);
+/* A session that waits at the node for its link needs it no more: the node is told when there is a link. A few are remembered. */
+void server_orphan(struct server *server, const uint8_t token[RESUME_TOKEN_SIZE]);
 /* Opens the link if it isn't, for nobody in particular: whoever looks at servers wants to see their load. */
 void server_wake(struct server *server);
 

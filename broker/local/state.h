@@ -38,8 +38,8 @@ struct state_client {
 	uint32_t session;
 	char program[256];
 	char server[CONF_NAME_SIZE]; /* "": none yet */
-	char state[16];		     /* opening, live, dead */
-	char reason[256];	     /* of a dead one */
+	char state[16];		     /* opening, live, reconnecting, dead */
+	char reason[256];	     /* why it is dead or reconnecting */
 	double age_s;
 	uint64_t calls;
 	uint64_t bytes;

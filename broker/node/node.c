@@ -21,6 +21,7 @@
 
 #define NODE_PEERS_MAX	   256
 #define NODE_SETTINGS_MAX  16
+#define NODE_AWAY_MS	   2000u /* for the broker's way to us, once it knows */
 #define NODE_SAMPLE_NS	   (100 * NS_PER_MS)
 #define NODE_SAMPLES	   50 /* five seconds of them: what `load` is the mean over */
 
@@ -185,6 +186,8 @@ static int node_attach(struct node *node, struct peer *peer, uint32_t session, s
 
 	client.pid = get_u32(body);
 	client.uid = get_u32(body);
+	client.grace_ms = get_u32(body);
+	get_block(body, client.token, sizeof(client.token));
 	snprintf(client.program, sizeof(client.program), "%s", get_str(body, LINK_TEXT_MAX));
 	snprintf(settings, sizeof(settings), "%s", get_str(body, sizeof(settings) - 1));
 	if (mirror)
@@ -250,6 +253,101 @@ static int node_span(struct peer *peer, const struct link_hdr *hdr, struct reade
 		}
 		mirror_put(mirror);
 	}
+	return 0;
+}
+
+static struct seat *node_seat(const struct node *node, const uint8_t token[RESUME_TOKEN_SIZE], const char *tenant)
+{
+	for (unsigned i = 0; i < node->seat_count; i++)
+		if (seat_is(node->seats[i], token, tenant))
+			return node->seats[i];
+	return NULL;
+}
+
+/* How long a seat waits: what its broker asked for, and the time in which that notices that the link is lost. */
+static uint64_t node_away_ns(const struct node *node, const struct seat *seat)
+{
+	uint64_t grace_ms = seat_grace_ms(seat);
+
+	if (grace_ms > node->conf->grace_ms)
+		grace_ms = node->conf->grace_ms;
+	return grace_ms ? (grace_ms + node->conf->keepalive_ms + node->conf->keepalive_ms / 4 + NODE_AWAY_MS) * NS_PER_MS : 0;
+}
+
+/* Its broker came back before the link was known to be lost. */
+static void node_resume_due(struct node *node, struct seat *seat)
+{
+	struct peer *peer = peer_of(node, seat_resume_link(seat));
+
+	if (!seat_resume_due(seat))
+		return;
+	peer->seats++;
+	node->attached++;
+}
+
+static int node_resume(struct node *node, struct peer *peer, uint32_t session, struct reader *body)
+{
+	struct mirror *mirror = link_mirror_get(peer->link, session);
+	uint8_t token[RESUME_TOKEN_SIZE];
+	struct seat_resume resume;
+	struct seat *seat;
+
+	get_block(body, token, sizeof(token));
+	resume.frames = get_u64(body);
+	resume.bulk = get_u64(body);
+	get_block(body, resume.bits, sizeof(resume.bits));
+	if (mirror)
+		mirror_put(mirror);
+	if (body->fault || session == 0 || mirror)
+		return -EPROTO;
+	seat = node_seat(node, token, link_tenant(peer->link));
+	if (!seat || node->stopping) {
+		seat_resume_refuse(peer->link, session, node->stopping ? END_SHUTDOWN : END_LINK_LOST,
+				   node->stopping ? "the node is being stopped" :
+						    "it doesn't have the session any more: it was restarted, or has waited long enough");
+	} else if (seat_is_away(seat)) {
+		if (peer->seats >= node->conf->link_sessions_max) {
+			seat_resume_refuse(peer->link, session, END_REFUSED, "the link has as many sessions as it may; see [node] sessions_per_link");
+			return 0;
+		}
+		seat_resume_later(seat, peer->link, session, &resume);
+		node_resume_due(node, seat);
+	} else if (seat_link(seat) == peer->link) {
+		return -EPROTO;
+	} else {
+		/* The broker has lost the link before us. */
+		seat_resume_later(seat, peer->link, session, &resume);
+		link_close(seat_link(seat), -ECONNRESET, "its broker has come again, on another link");
+	}
+	return 0;
+}
+
+static int node_seen(struct peer *peer, uint32_t session, struct reader *body)
+{
+	uint64_t frames = get_u64(body);
+	uint64_t bulk = get_u64(body);
+	struct mirror *mirror = link_mirror_get(peer->link, session);
+
+	if (mirror) {
+		if (!body->fault && seat_seen((struct seat *)mirror, frames, bulk))
+			seat_end((struct seat *)mirror, END_PROTOCOL, "its broker told of frames that were never sent", true);
+		mirror_put(mirror);
+	}
+	return body->fault ? -EPROTO : 0;
+}
+
+/* A client ended while its broker had no link. */
+static int node_detach_away(struct node *node, struct peer *peer, struct reader *body)
+{
+	uint8_t token[RESUME_TOKEN_SIZE];
+	struct seat *seat;
+
+	get_block(body, token, sizeof(token));
+	if (body->fault)
+		return -EPROTO;
+	seat = node_seat(node, token, link_tenant(peer->link));
+	if (seat)
+		seat_end(seat, END_CLIENT_GONE, "the client is gone", false);
 	return 0;
 }
 
@@ -329,7 +427,13 @@ static int peer_message(void *owner, struct link *link, const struct link_hdr *h
 	switch (hdr->type) {
 	case LINK_ATTACH:
 		return node_attach(node, peer, hdr->session, body);
+	case LINK_RESUME:
+		return node_resume(node, peer, hdr->session, body);
+	case LINK_SEEN:
+		return node_seen(peer, hdr->session, body);
 	case LINK_DETACH:
+		if (hdr->session == 0)
+			return node_detach_away(node, peer, body);
 		node_detach(peer, hdr->session);
 		return 0;
 	case LINK_SPAN:
@@ -364,9 +468,18 @@ static void peer_lost(void *owner, struct link *link, int err, const char *why)
 	struct node *node = peer->node;
 
 	log_info("%s (%s): link ended: %s", link_peer(link), link_host(link), why);
-	for (unsigned i = 0; i < node->seat_count; i++)
-		if (seat_link(node->seats[i]) == link)
-			seat_end(node->seats[i], END_LINK_LOST, "the link to its broker is gone", false);
+	for (unsigned i = 0; i < node->seat_count; i++) {
+		struct seat *seat = node->seats[i];
+
+		if (seat_resume_link(seat) == link)
+			seat_resume_forget(seat);
+		if (seat_link(seat) != link)
+			continue;
+		if (node->stopping || !seat_away(seat, node_away_ns(node, seat)))
+			seat_end(seat, END_LINK_LOST, "the link to its broker is gone", false);
+		else if (seat_resume_link(seat))
+			node_resume_due(node, seat);
+	}
 	assert(peer->seats == 0);
 	for (unsigned i = 0; i < node->peer_count; i++) {
 		if (node->peers[i] == peer) {

@@ -21,11 +21,14 @@
 #define SEAT_CONSUMED_NS    (1 * NS_PER_MS)	  /* less is told after this */
 #define SEAT_CONSUMED_SLOW  (16 * NS_PER_MS)	  /* when the worker holds on to a command, we look this rarely */
 
+#define SEAT_UNSEEN_MAX	    4096u /* frames that the broker hasn't told to have come: a window at 1 ms and 4 million frames a second */
+#define SEAT_BULK_MAX	    (RESUME_WINDOW / 2) /* of them those with bytes */
+
 /*
- * BEGUN: waits for the worker. LIVE: frames flow. LEFT: off the link; the worker has been told to end. GONE: no worker any
- * more; waits for lanes that still hold the memory.
+ * BEGUN: waits for the worker. LIVE: frames flow. AWAY: without a link; worker and memory wait for another one. LEFT: off the link
+ * for good; the worker has been told to end. GONE: no worker any more; waits for lanes that still hold the memory.
  */
-enum seat_state { SEAT_BEGUN, SEAT_LIVE, SEAT_LEFT, SEAT_GONE };
+enum seat_state { SEAT_BEGUN, SEAT_LIVE, SEAT_AWAY, SEAT_LEFT, SEAT_GONE };
 
 struct seat {
 	struct mirror mirror; /* first: lanes know the seat by it */
@@ -47,6 +50,26 @@ struct seat {
 	uint64_t seen;	 /* tail of c2n as last read and found sane */
 	uint64_t look_ns; /* pause until the next look at a tail that doesn't move */
 	struct loop_timer consumed;
+
+	/* Frames that were sent and haven't been told to have come: where each ends in n2c, bit 0 set for bulk frames. */
+	uint64_t unseen[SEAT_UNSEEN_MAX];
+	uint64_t unseen_head; /* counts run freely, as numbers of frames do */
+	uint64_t unseen_tail;
+	uint64_t frames_sent;
+	uint64_t frames_seen; /* those that have been dropped from unseen */
+	uint64_t bulk_sent;
+	uint64_t bulk_seen;
+	uint64_t n2c_kept; /* what of n2c has been given back to the worker ends here */
+	struct seat_resume had; /* what the broker of a resumed session has: numbers up to here aren't sent again */
+
+	struct loop_timer away; /* until it is given up */
+	char host[HELLO_HOST_SIZE];
+	char tenant[KEY_TENANT_SIZE];
+	struct link *later_link; /* to resume on, once away; NULL: none */
+	uint32_t later_session;
+	struct seat_resume later;
+	enum session_end over; /* the worker ended while we were away, or END_NONE */
+	char over_why[PROC_WHY_SIZE];
 
 	/* for the load: which streams have work that isn't finished, by progress word */
 	uint64_t asked;	   /* sequence number of the newest command that wants a reply */
@@ -101,31 +124,45 @@ static void seat_settle(struct seat *seat)
 		mirror_put(&seat->mirror); /* ours, from the start */
 }
 
+static void seat_unlink(struct seat *seat)
+{
+	link_mirror_remove(seat->link, &seat->mirror);
+	seat->ops->left(seat->owner, seat);
+	seat->link = NULL;
+}
+
 void seat_end(struct seat *seat, enum session_end end, const char *why, bool tell)
 {
 	uint8_t bytes[LINK_TEXT_MAX + 64] __attribute__((aligned(8)));
 	struct writer w = writer_on(bytes, sizeof(bytes));
 	bool attached = seat->state == SEAT_LIVE;
+	bool linked = seat->state != SEAT_AWAY;
 
 	if (seat->state >= SEAT_LEFT)
 		return;
 	seat->state = SEAT_LEFT;
 	loop_timer_clear(seat->loop, &seat->consumed);
-	if (tell) {
+	loop_timer_clear(seat->loop, &seat->away);
+	seat->later_link = NULL;
+	if (tell && linked) {
 		put_u32(&w, end);
 		put_str(&w, why);
 		link_send(seat->link, attached ? LINK_ENDED : LINK_ATTACHED, seat->mirror.id, bytes, w.at, NULL, 0);
 	}
-	log_info("session %u of %s (%s, pid %u): ended: %s", seat->mirror.id, link_host(seat->link), seat->client.program,
-		 seat->client.pid, why);
+	log_info("session %u of %s (%s, pid %u): ended: %s", seat->mirror.id, seat->host, seat->client.program, seat->client.pid,
+		 why);
 	__atomic_store_n(&seat->mirror.dead, true, __ATOMIC_RELEASE);
-	link_mirror_remove(seat->link, &seat->mirror);
-	seat->ops->left(seat->owner, seat);
-	seat->link = NULL;
+	if (linked)
+		seat_unlink(seat);
 	session_end_post(&seat->mirror.shm, end);
-	proc_kill(seat->proc, true);
 	/* So that its read ends and the descriptor can go. */
 	ring_wake_fd(seat->doorbell);
+	if (seat->over == END_NONE) {
+		proc_kill(seat->proc, true);
+	} else {
+		seat->state = SEAT_GONE;
+		seat_settle(seat);
+	}
 }
 
 /* ---- the worker ---- */
@@ -145,14 +182,20 @@ static void seat_proc_ready(void *owner, struct proc *proc)
 	put_u32(&w, END_NONE);
 	put_str(&w, "");
 	link_send(seat->link, LINK_ATTACHED, seat->mirror.id, bytes, w.at, NULL, 0);
-	log_info("session %u of %s (%s, pid %u): worker %d", seat->mirror.id, link_host(seat->link), seat->client.program,
-		 seat->client.pid, proc_pid(proc));
+	log_info("session %u of %s (%s, pid %u): worker %d", seat->mirror.id, seat->host, seat->client.program, seat->client.pid,
+		 proc_pid(proc));
 }
 
 static void seat_proc_ended(void *owner, struct proc *proc, enum session_end end, const char *why)
 {
 	struct seat *seat = owner;
 
+	if (seat->state == SEAT_AWAY) {
+		/* For the broker, when it comes; nobody else would know why. */
+		seat->over = end;
+		snprintf(seat->over_why, sizeof(seat->over_why), "%s", why);
+		return;
+	}
 	/* What it wrote last may say why. */
 	while (seat->state == SEAT_LIVE && seat_poll(seat))
 		;
@@ -164,6 +207,7 @@ static void seat_proc_ended(void *owner, struct proc *proc, enum session_end end
 static const struct proc_ops seat_proc_ops = { .ready = seat_proc_ready, .ended = seat_proc_ended };
 
 static void seat_consumed_late(void *arg);
+static void seat_away_over(void *arg);
 
 struct seat *seat_new(struct loop *loop, struct link *link, uint32_t session, const struct seat_client *client,
 		      struct proc *proc, const struct seat_ops *ops, void *owner)
@@ -184,6 +228,10 @@ struct seat *seat_new(struct loop *loop, struct link *link, uint32_t session, co
 	seat->proc = proc;
 	seat->consumed.fire = seat_consumed_late;
 	seat->consumed.arg = seat;
+	seat->away.fire = seat_away_over;
+	seat->away.arg = seat;
+	snprintf(seat->host, sizeof(seat->host), "%s", link_host(link));
+	snprintf(seat->tenant, sizeof(seat->tenant), "%s", link_tenant(link));
 	proc_memory_take(proc, &seat->mirror.shm, &seat->doorbell);
 	seat->mirror.live = true;
 	shm_ring_c2n(&seat->mirror.shm, &seat->c2n);
@@ -332,7 +380,8 @@ static void seat_consumed_late(void *arg)
 }
 
 /* A frame that brings bytes goes behind them on a bulk lane. */
-static int seat_frame_bulk(struct seat *seat, const struct frame_hdr *hdr, const uint8_t *frame, const struct bulk_ref *ref)
+static int seat_frame_bulk(struct seat *seat, const struct frame_hdr *hdr, const uint8_t *frame, const struct bulk_ref *ref,
+			   uint64_t number)
 {
 	struct bulk_item *item;
 
@@ -341,7 +390,9 @@ static int seat_frame_bulk(struct seat *seat, const struct frame_hdr *hdr, const
 	item = malloc(sizeof(*item) + hdr->size);
 	if (!item)
 		return -ENOMEM;
-	*item = (struct bulk_item){ .seq = hdr->seq, .offset = ref->offset, .size = ref->size, .frame_size = hdr->size };
+	*item = (struct bulk_item){
+		.seq = hdr->seq, .number = number, .offset = ref->offset, .size = ref->size, .frame_size = hdr->size,
+	};
 	memcpy(item->frame, frame, hdr->size);
 	/* The checked ones, whatever the worker has written since. */
 	memcpy(item->frame, hdr, sizeof(*hdr));
@@ -350,8 +401,20 @@ static int seat_frame_bulk(struct seat *seat, const struct frame_hdr *hdr, const
 	return 0;
 }
 
-static int seat_frame(struct seat *seat, const struct frame_hdr *hdr, const uint8_t *frame)
+/* Whether a broker that came back has that bulk frame. */
+static bool seat_had_bulk(const struct seat *seat, uint64_t number)
 {
+	const struct seat_resume *had = &seat->had;
+
+	if (number <= had->bulk)
+		return true;
+	return number - had->bulk <= RESUME_WINDOW && (had->bits[number % RESUME_WINDOW / 8] & 1u << number % 8);
+}
+
+/* Sends it, unless it was sent by a lost link and came. *@bulk_out: it is one with bytes. */
+static int seat_frame(struct seat *seat, const struct frame_hdr *hdr, const uint8_t *frame, bool *bulk_out)
+{
+	*bulk_out = false;
 	if (hdr->kind != FRAME_REPLY && hdr->kind != FRAME_NOTICE)
 		return -EPROTO;
 	if (hdr->kind == FRAME_REPLY) {
@@ -366,11 +429,62 @@ static int seat_frame(struct seat *seat, const struct frame_hdr *hdr, const uint
 	if (hdr->flags & FRAME_BULK_DOWN) {
 		struct bulk_ref ref = ring_bulk_ref(frame);
 
-		if (ref.size)
-			return seat_frame_bulk(seat, hdr, frame, &ref);
+		if (ref.size) {
+			*bulk_out = true;
+			seat->bulk_sent++;
+			if (seat_had_bulk(seat, seat->bulk_sent))
+				return 0;
+			return seat_frame_bulk(seat, hdr, frame, &ref, seat->bulk_sent);
+		}
 	}
+	seat->frames_sent++;
+	if (seat->frames_sent <= seat->had.frames)
+		return 0;
 	link_send(seat->link, LINK_FRAME, seat->mirror.id, hdr, sizeof(*hdr), frame + sizeof(*hdr), hdr->size - sizeof(*hdr));
 	return 0;
+}
+
+/* Frames that have come are dropped, oldest first; the worker gets their room back. */
+static void seat_drop_seen(struct seat *seat, uint64_t frames, uint64_t bulk)
+{
+	uint64_t kept = seat->n2c_kept;
+
+	while (seat->unseen_tail < seat->unseen_head) {
+		uint64_t end = seat->unseen[seat->unseen_tail % SEAT_UNSEEN_MAX];
+		uint64_t *seen = end & 1 ? &seat->bulk_seen : &seat->frames_seen;
+
+		if (*seen >= (end & 1 ? bulk : frames))
+			break;
+		(*seen)++;
+		kept = end & ~1ull;
+		seat->unseen_tail++;
+	}
+	if (kept == seat->n2c_kept)
+		return;
+	seat->n2c_kept = kept;
+	ring_release_to(&seat->n2c, kept);
+}
+
+int seat_seen(struct seat *seat, uint64_t frames, uint64_t bulk)
+{
+	if (seat->state != SEAT_LIVE)
+		return 0;
+	if (frames > seat->frames_sent || bulk > seat->bulk_sent)
+		return -EPROTO;
+	seat_drop_seen(seat, frames, bulk);
+	return 0;
+}
+
+/* As many are on their way as can be sent again. */
+static bool seat_unseen_full(const struct seat *seat)
+{
+	return seat->unseen_head - seat->unseen_tail == SEAT_UNSEEN_MAX || seat->bulk_sent - seat->bulk_seen >= SEAT_BULK_MAX;
+}
+
+/* Its frames wait, for the link or the broker. */
+static bool seat_is_blocked(const struct seat *seat)
+{
+	return link_backlog(seat->link) >= CONN_BACKLOG_HIGH || mirror_is_full(&seat->mirror) || seat_unseen_full(seat);
 }
 
 bool seat_poll(struct seat *seat)
@@ -382,19 +496,18 @@ bool seat_poll(struct seat *seat)
 
 	if (seat->state != SEAT_LIVE)
 		return false;
-	while (count < SEAT_FRAMES_MAX && link_backlog(seat->link) < CONN_BACKLOG_HIGH && !mirror_is_full(&seat->mirror) &&
-	       (got = ring_peek(&seat->n2c, &hdr, &frame)) == 1) {
-		int err = seat_frame(seat, &hdr, frame);
+	while (count < SEAT_FRAMES_MAX && !seat_is_blocked(seat) && (got = ring_peek(&seat->n2c, &hdr, &frame)) == 1) {
+		bool bulk;
+		int err = seat_frame(seat, &hdr, frame, &bulk);
 
 		if (err) {
 			seat_broken(seat, err == -ENOMEM ? "out of memory for its frame" : "a frame that a worker can't send");
 			return true;
 		}
 		ring_next(&seat->n2c, &hdr);
+		seat->unseen[seat->unseen_head++ % SEAT_UNSEEN_MAX] = seat->n2c.at | bulk;
 		count++;
 	}
-	if (count)
-		ring_release(&seat->n2c);
 	if (got < 0) {
 		seat_broken(seat, "its reply ring is nonsense");
 		return true;
@@ -409,17 +522,11 @@ bool seat_poll(struct seat *seat)
 	return count != 0;
 }
 
-/* Whether there is something that could be moved now. */
-static bool seat_is_blocked(const struct seat *seat)
-{
-	return link_backlog(seat->link) >= CONN_BACKLOG_HIGH || mirror_is_full(&seat->mirror);
-}
-
 bool seat_sleep(struct seat *seat)
 {
 	if (seat->state != SEAT_LIVE)
 		return true;
-	/* Its frames wait for the link, which wakes us; the room() of a full mirror does, too. */
+	/* The link's drained(), a mirror's room() and the broker's SEEN wake us. */
 	if (seat_is_blocked(seat))
 		return true;
 	return ring_sleep_begin(&seat->n2c);
@@ -430,6 +537,130 @@ void seat_wake(struct seat *seat)
 	if (seat->state == SEAT_LIVE)
 		ring_sleep_end(&seat->n2c);
 }
+
+/* ---- without a link ---- */
+
+static void seat_away_over(void *arg)
+{
+	struct seat *seat = arg;
+
+	if (seat->state == SEAT_AWAY)
+		seat_end(seat, END_LINK_LOST, "its broker did not come back after the link was lost", false);
+}
+
+bool seat_away(struct seat *seat, uint64_t limit_ns)
+{
+	if (seat->state != SEAT_LIVE || limit_ns == 0)
+		return false;
+	loop_timer_clear(seat->loop, &seat->consumed);
+	seat_unlink(seat);
+	seat->state = SEAT_AWAY;
+	loop_timer_set(seat->loop, &seat->away, loop_now_ns(seat->loop) + limit_ns);
+	log_info("session %u of %s (%s, pid %u): waits up to %.1f s for its broker", seat->mirror.id, seat->host,
+		 seat->client.program, seat->client.pid, (double)limit_ns / (double)NS_PER_S);
+	return true;
+}
+
+bool seat_is_away(const struct seat *seat)
+{
+	return seat->state == SEAT_AWAY;
+}
+
+bool seat_is(const struct seat *seat, const uint8_t token[RESUME_TOKEN_SIZE], const char *tenant)
+{
+	return seat->state < SEAT_LEFT && memcmp(seat->client.token, token, RESUME_TOKEN_SIZE) == 0 &&
+	       strcmp(seat->tenant, tenant) == 0;
+}
+
+void seat_resume_later(struct seat *seat, struct link *link, uint32_t session, const struct seat_resume *resume)
+{
+	seat->later_link = link;
+	seat->later_session = session;
+	seat->later = *resume;
+}
+
+struct link *seat_resume_link(const struct seat *seat)
+{
+	return seat->later_link;
+}
+
+void seat_resume_forget(struct seat *seat)
+{
+	seat->later_link = NULL;
+}
+
+/* The answer to RESUME. */
+static void seat_resumed_send(struct link *link, uint32_t session, enum session_end end, const char *why, uint64_t position,
+		       uint64_t tail, const uint32_t *landed)
+{
+	uint8_t bytes[LINK_TEXT_MAX + 64 + SESSION_GRANULES * 4] __attribute__((aligned(8)));
+	struct writer w = writer_on(bytes, sizeof(bytes));
+
+	put_u32(&w, end);
+	put_str(&w, why);
+	put_u64(&w, position);
+	put_u64(&w, tail);
+	put_block(&w, landed, SESSION_GRANULES * 4);
+	assert(!w.fault);
+	link_send(link, LINK_RESUMED, session, NULL, 0, bytes, w.at);
+}
+
+void seat_resume_refuse(struct link *link, uint32_t session, enum session_end end, const char *why)
+{
+	static const uint32_t none[SESSION_GRANULES];
+
+	seat_resumed_send(link, session, end, why, 0, 0, none);
+}
+
+bool seat_resume_due(struct seat *seat)
+{
+	const struct seat_resume *resume = &seat->later;
+	struct link *link = seat->later_link;
+	uint32_t session = seat->later_session;
+	uint32_t landed[SESSION_GRANULES];
+
+	assert(seat->state == SEAT_AWAY && link);
+	seat->later_link = NULL;
+	if (seat->over != END_NONE) {
+		seat_resume_refuse(link, session, seat->over, seat->over_why);
+		seat_end(seat, seat->over, seat->over_why, false);
+		return false;
+	}
+	if (resume->frames > seat->frames_sent || resume->frames < seat->frames_seen || resume->bulk > seat->bulk_sent ||
+	    resume->bulk < seat->bulk_seen) {
+		seat_resume_refuse(link, session, END_PROTOCOL, "the broker has frames that were never sent");
+		seat_end(seat, END_PROTOCOL, "its broker came back with frames that were never sent", false);
+		return false;
+	}
+	if (!seat_tail_look(seat)) {
+		seat_resume_refuse(link, session, END_PROTOCOL, "the worker broke the protocol: tail of its command ring");
+		seat_end(seat, END_PROTOCOL, "the worker broke the protocol: tail of its command ring", false);
+		return false;
+	}
+	loop_timer_clear(seat->loop, &seat->away);
+	/* What hasn't come is read from the ring once more; frames get the same numbers again, as they have one order. */
+	seat_drop_seen(seat, resume->frames, resume->bulk);
+	seat->had = *resume;
+	seat->n2c.at = seat->n2c_kept;
+	seat->unseen_head = seat->unseen_tail;
+	seat->frames_sent = seat->frames_seen;
+	seat->bulk_sent = seat->bulk_seen;
+
+	seat->mirror.id = session;
+	seat->link = link;
+	seat->state = SEAT_LIVE;
+	link_mirror_add(link, &seat->mirror);
+	seat->told = seat->seen;
+	for (uint32_t i = 0; i < SESSION_GRANULES; i++)
+		landed[i] = __atomic_load_n(shm_landed(&seat->mirror.shm, i), __ATOMIC_ACQUIRE);
+	seat_resumed_send(link, session, END_NONE, "", seat->c2n.at, seat->seen, landed);
+	seat->look_ns = SEAT_CONSUMED_NS;
+	loop_timer_set(seat->loop, &seat->consumed, loop_now_ns(seat->loop) + SEAT_CONSUMED_NS);
+	log_info("session %u of %s (%s, pid %u): goes on", seat->mirror.id, seat->host, seat->client.program, seat->client.pid);
+	return true;
+}
+
+/* ---- the doorbell ---- */
 
 static void seat_bell_done(void *arg, int res, uint32_t flags)
 {
@@ -476,4 +707,9 @@ uint32_t seat_gpus(const struct seat *seat)
 uint32_t seat_session(const struct seat *seat)
 {
 	return seat->mirror.id;
+}
+
+uint32_t seat_grace_ms(const struct seat *seat)
+{
+	return seat->client.grace_ms;
 }

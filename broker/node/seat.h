@@ -3,7 +3,9 @@
  * A seat: a client's session at the node, that is a worker, its memory, and the link its client comes over. Control thread.
  *
  * Spans of the client's ring go into the worker's ring at the same positions; frames of the worker go back over the link,
- * by a bulk lane when they bring bytes.
+ * by a bulk lane when they bring bytes. A frame stays in the worker's ring until the broker has told that it came.
+ *
+ * When its link is lost a seat waits, with its worker, for the broker to come back on another one (seat_away(), seat_resume_due()).
  */
 #ifndef GLEAM_NODE_SEAT_H
 #define GLEAM_NODE_SEAT_H
@@ -18,7 +20,7 @@
 struct seat;
 
 struct seat_ops {
-	/* The seat is off the link; it may still wait for its worker's end. */
+	/* The seat is off the link; it may wait for another one, or for its worker's end. */
 	void (*left)(void *owner, struct seat *seat);
 	/* Its worker is gone and no lane holds it: the owner forgets it. */
 	void (*freed)(void *owner, struct seat *seat);
@@ -29,7 +31,16 @@ struct seat_client {
 	uint32_t pid;
 	uint32_t uid;
 	uint32_t gpus; /* bit per GPU of the node that it was given; 0: all */
+	uint32_t grace_ms; /* how long the broker tries to come back; 0: it doesn't */
+	uint8_t token[RESUME_TOKEN_SIZE];
 	char program[256];
+};
+
+/* What a broker that comes back has got. */
+struct seat_resume {
+	uint64_t frames;
+	uint64_t bulk;
+	uint8_t bits[RESUME_WINDOW / 8];
 };
 
 /* Takes @proc, ready or not; ATTACHED follows when it is. NULL: out of memory, and @proc is killed. */
@@ -37,6 +48,25 @@ struct seat *seat_new(struct loop *loop, struct link *link, uint32_t session, co
 		      struct proc *proc, const struct seat_ops *ops, void *owner);
 /* Ends it for @end. @tell: with LINK_ENDED, or LINK_ATTACHED if it wasn't yet. Repeated calls are harmless. */
 void seat_end(struct seat *seat, enum session_end end, const char *why, bool tell);
+
+/*
+ * The link is lost: waits at most @limit_ns for another, then ends for END_LINK_LOST. False: it doesn't wait, and seat_end() is to
+ * be called. No lane of the link runs any more.
+ */
+bool seat_away(struct seat *seat, uint64_t limit_ns);
+bool seat_is_away(const struct seat *seat);
+/* Its broker has come back by @link, on which it is to go on as @session: at once by seat_resume_due() if it is away, else once it is. */
+void seat_resume_later(struct seat *seat, struct link *link, uint32_t session, const struct seat_resume *resume);
+/* That link; NULL: none. */
+struct link *seat_resume_link(const struct seat *seat);
+void seat_resume_forget(struct seat *seat);
+/* A seat that is away goes on; RESUMED is sent. False: it doesn't, and has ended, since its worker has, or the broker lies. */
+bool seat_resume_due(struct seat *seat);
+/* The answer for a session that can't be. */
+void seat_resume_refuse(struct link *link, uint32_t session, enum session_end end, const char *why);
+bool seat_is(const struct seat *seat, const uint8_t token[RESUME_TOKEN_SIZE], const char *tenant);
+/* Frames and bulk frames up to which all have come. -EPROTO: they were never sent; ends the seat. */
+int seat_seen(struct seat *seat, uint64_t frames, uint64_t bulk);
 
 /* Bytes of the client's ring. -EPROTO ends the seat, not the link. */
 int seat_span(struct seat *seat, uint64_t position, const void *bytes, uint32_t size);
@@ -49,8 +79,9 @@ void seat_wake(struct seat *seat);
 /* Whether its client has work that isn't finished, as far as a node sees that. */
 bool seat_is_busy(const struct seat *seat);
 
-struct link *seat_link(const struct seat *seat); /* NULL once it has left */
+struct link *seat_link(const struct seat *seat); /* NULL once it has left, and while it is away */
 uint32_t seat_gpus(const struct seat *seat); /* bit per GPU */
 uint32_t seat_session(const struct seat *seat);
+uint32_t seat_grace_ms(const struct seat *seat); /* as its broker asked for */
 
 #endif

@@ -98,22 +98,36 @@ enum link_msg {
 	LINK_HELLO = 1,
 	LINK_HELLO_REFUSED = 2, /* str reason */
 	/* broker -> node */
-	LINK_ATTACH = 3,   /* open a session: u32 client pid, u32 uid, str program, str environment (NUL separated settings) */
-	LINK_DETACH = 4,   /* the client is gone: end the worker, free everything at once */
+	/* open a session: u32 client pid, u32 uid, u32 ms that the broker tries to come back after a lost link, u8 token[16] (random,
+	 * names the session on another link), str program, str environment (settings, a line each) */
+	LINK_ATTACH = 3,
+	/* the client is gone: end the worker, free everything at once. Session 0: u8 token[16], of one that waits for its link */
+	LINK_DETACH = 4,
 	LINK_SPAN = 5,	   /* u64 position in ring c2n, then the bytes from there on (whole frames, padding included) */
 	LINK_BULK_UP = 6,  /* bulk lanes: u64 seq, u64 cookie, u32 offset, u32 size, bytes: to the up arena, then the landed word */
-	LINK_SEEN = 7,	   /* u64 position in n2c notices that need no answer (reserved) */
+	LINK_SEEN = 7,	   /* u64 frames, u64 bulk frames up to which all have come (see LINK_FRAME): the node forgets them */
 	LINK_PING = 8,	   /* u64 stamp */
 	LINK_REPORT_WANTED = 9, /* ask for LINK_REPORT each u32 ms */
+	/* after a lost link, on a new one: u8 token[16], u64 frames, u64 bulk frames up to which all have come, then
+	 * RESUME_WINDOW bits, little-endian, by number modulo RESUME_WINDOW: bulk frames beyond that have come */
+	LINK_RESUME = 10,
 	/* node -> broker */
 	LINK_ATTACHED = 16,  /* u32 result: 0, or enum session_end; str reason */
 	LINK_ENDED = 17,     /* the worker is gone: u32 enum session_end, str reason */
 	LINK_CONSUMED = 18,  /* u64 tail of ring c2n at the worker */
-	LINK_FRAME = 19,     /* a reply or notice frame as it stands */
-	LINK_BULK_DOWN = 20, /* bulk lanes: u32 offset, u32 size, bytes for the down arena, then the frame they belong to */
+	LINK_FRAME = 19,     /* a reply or notice frame as it stands; those of a session count 1, 2, 3 ... */
+	/* bulk lanes: u64 number (bulk frames of a session count 1, 2, 3 ... in the order in which the worker wrote them), u32 offset,
+	 * u32 size, bytes for the down arena, then, behind the last of them, the frame they belong to */
+	LINK_BULK_DOWN = 20,
 	LINK_PONG = 21,	     /* u64 stamp */
 	LINK_REPORT = 22,    /* load of the node: see stats.h */
+	/* u32 result: 0, or enum session_end; str reason; u64 position that ring c2n is known up to, u64 its tail at the worker, then
+	 * the landed words, u32[SESSION_GRANULES]. The broker sends again what comes behind the position, and the pieces that haven't landed */
+	LINK_RESUMED = 23,
 };
+
+#define RESUME_TOKEN_SIZE 16
+#define RESUME_WINDOW	  2048u /* bulk frames that may be on their way, without having been acknowledged */
 
 enum session_end {
 	END_NONE = 0,

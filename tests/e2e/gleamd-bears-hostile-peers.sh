@@ -18,7 +18,7 @@ gleamd, client = out + "/bin/gleamd", out + "/tests/fake/fake-client"
 def daemon(node_port, *more):
     path = f"{tmp}/p{node_port}.sock"
     log = open(f"{tmp}/p{node_port}.log", "w")
-    d = subprocess.Popen([gleamd, "--no-fuse", "--socket", path, "--server", f"gpu=127.0.0.1:{node_port}", *more], stderr=log)
+    d = subprocess.Popen([gleamd, "--no-fuse", "--socket", path, "--server", f"gpu=127.0.0.1:{node_port}", "--grace", "0", *more], stderr=log)
     while not os.path.exists(path):
         time.sleep(0.02)
     return d, path
@@ -61,10 +61,10 @@ against("an arena that runs back", frames(frame(kind=3, op=3, payload=struct.pac
                                           frame(kind=3, op=3, payload=struct.pack("<Q", 0))), 4)
 against("commands consumed that never were", lambda c, b, s: c.send(message(CONSUMED, s, struct.pack("<Q", 1 << 40))), 4)
 against("an end that says nothing", lambda c, b, s: c.send(message(ENDED, s)), 4)
-against("bulk bytes out of the arena", lambda c, b, s: b.send(message(BULK_DOWN, s, struct.pack("<II", 32 << 20, 64) + bytes(64))), 3)
-against("bulk bytes over the message", lambda c, b, s: b.send(message(BULK_DOWN, s, struct.pack("<II", 0, 65) + bytes(64))), 3)
+against("bulk bytes out of the arena", lambda c, b, s: b.send(message(BULK_DOWN, s, struct.pack("<QII", 1, 32 << 20, 64) + bytes(64))), 3)
+against("bulk bytes over the message", lambda c, b, s: b.send(message(BULK_DOWN, s, struct.pack("<QII", 1, 0, 65) + bytes(64))), 3)
 against("a frame behind bulk bytes that lies", lambda c, b, s: b.send(
-    message(BULK_DOWN, s, struct.pack("<II", 0, 64) + bytes(64) + frame(size=77))), 3)
+    message(BULK_DOWN, s, struct.pack("<QII", 1, 0, 64) + bytes(64) + frame(size=77))), 3)
 against("a command on a lane", lambda c, b, s: b.send(message(FRAME, s, frame())), 3)
 against("an endless message", lambda c, b, s: c.send(message(FRAME, s, b"", size=0xffffffff)), 3)
 against("an unknown message", lambda c, b, s: c.send(message(99, s)), 3)
@@ -86,13 +86,13 @@ def refused(what, play, says):
 
 refused("silence", lambda n: n.accept(answer=False), "no answer in time")
 refused("another answer", lambda n: n.accept(answer=False)[0].send(hello(n.hash, 0, 7)), "another hello")
-refused("another version", lambda n: n.accept(answer=False)[0].send(hello(n.hash, version=2)), "update the older one")
+refused("another version", lambda n: n.accept(answer=False)[0].send(hello(n.hash, version=1)), "update the older one")
 refused("another protocol", lambda n: n.accept(answer=False)[0].send(hello(bytes(32))), "update the older one")
 def says_no(n):
     command, bulk = n.link()
     _, session, _ = command.until(ATTACH)
     # Bytes for a session that isn't there yet go nowhere.
-    bulk[0].send(message(BULK_DOWN, session, struct.pack("<II", 0, 64) + bytes(64)))
+    bulk[0].send(message(BULK_DOWN, session, struct.pack("<QII", 1, 0, 64) + bytes(64)))
     command.send(message(ATTACHED, session, struct.pack("<I", 7) + text("full house")))
     return command, bulk
 refused("a full node", says_no, "full house")
@@ -220,6 +220,61 @@ for c, b in cs:
     c.send(message(ATTACH, 1, attach_body()))
 for c, b in cs:
     c.close()
+good_client()
+
+# ---- a broker that comes again while the node still believes in its old link, and brokers that lie of that ----
+
+def attach(c, session, token):
+    c.send(message(ATTACH, session, attach_body(grace_ms=20000, token=token)))
+    assert c.until(ATTACHED)[1] == session
+
+def resume(c, session, token, frames=0, bulk=0, bits=bytes(256)):
+    c.send(message(RESUME, session, token + struct.pack("<QQ", frames, bulk) + bits))
+    got, number, body = c.until(RESUMED)
+    assert number == session
+    return struct.unpack_from("<I", body)[0], body
+
+# An echo is asked and answered on the first link; the second has seen nothing: it comes again, once.
+token = os.urandom(16)
+c1, b1 = link()
+attach(c1, 5, token)
+ask = frame(kind=1, op=1, flags=1, slot=3, seq=1, payload=bytes(8))
+c1.send(message(SPAN, 5, struct.pack("<Q", 0) + ask))
+first = c1.until(FRAME)[2]
+c2, b2 = link()
+end, body = resume(c2, 77, token)
+assert end == 0, end
+assert c1.is_closed() and b1.is_closed(), "the old link"
+at, tail = struct.unpack_from("<QQ", body, 16)
+assert at == len(ask), (at, len(ask))
+assert c2.until(FRAME)[2] == first
+c2.send(message(SPAN, 77, struct.pack("<Q", at) + frame(kind=1, op=1, flags=1, slot=3, seq=2, payload=bytes(8))))
+assert c2.until(FRAME)[2] != first
+# Lost again, one answer seen, one told of: only the other comes.
+c2.send(message(SEEN, 77, struct.pack("<QQ", 1, 0)))
+c2.close()
+b2.close()
+c3, b3 = link()
+end, body = resume(c3, 6, token, frames=2)
+assert end == 0, end
+c3.send(message(SPAN, 6, struct.pack("<Q", 2 * len(ask)) + frame(kind=1, op=1, flags=1, slot=3, seq=3, payload=bytes(8))))
+assert struct.unpack_from("<Q", c3.until(FRAME)[2], 16)[0] == 3
+# On the link that it is on: a breach.
+c3.send(message(RESUME, 9, token + bytes(16 + 256)))
+assert c3.is_closed()
+b3.close()
+
+c, b = link()
+assert resume(c, 1, os.urandom(16))[0] == 3, "a token of nobody"
+# Frames that were never sent: the session ends, not the link.
+assert resume(c, 2, token, frames=99)[0] == 4, "frames that were never sent"
+assert resume(c, 2, token)[0] == 3, "it is over"
+attach(c, 3, token)
+c.send(message(SEEN, 3, struct.pack("<QQ", 1 << 40, 0)))
+kind, session, body = c.until(ENDED)
+assert session == 3 and struct.unpack_from("<I", body)[0] == 4
+c.send(message(RESUME, 4, b"short"))
+assert c.is_closed(), "a resume cut short"
 good_client()
 PY
 client broker echo 10

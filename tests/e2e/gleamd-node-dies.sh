@@ -6,8 +6,8 @@
 . "$(dirname "$0")/../lib/e2e.sh"
 . "$(dirname "$0")/../fake/daemons.sh"
 
-node_up node
-broker_up broker --keepalive 2
+node_up node --grace 0
+broker_up broker --keepalive 2 --grace 0
 start_bg held "$OUT/tests/fake/fake-client" "$TMP/broker.sock" hold
 wait_for 10 test -s "$TMP/held.log" || fail "no session"
 kill -KILL "$(bg_pid node)"

@@ -6,8 +6,8 @@ import socket
 import struct
 import time
 
-HELLO, REFUSED, ATTACH, DETACH, SPAN, BULK_UP, PING, REPORT_WANTED = 1, 2, 3, 4, 5, 6, 8, 9
-ATTACHED, ENDED, CONSUMED, FRAME, BULK_DOWN, PONG, REPORT = 16, 17, 18, 19, 20, 21, 22
+HELLO, REFUSED, ATTACH, DETACH, SPAN, BULK_UP, SEEN, PING, REPORT_WANTED, RESUME = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
+ATTACHED, ENDED, CONSUMED, FRAME, BULK_DOWN, PONG, REPORT, RESUMED = 16, 17, 18, 19, 20, 21, 22, 23
 
 
 def text(value):
@@ -23,12 +23,12 @@ def message(kind, session=0, body=b"", size=None, flags=0):
     return struct.pack("<IHHII", len(body) + 16 if size is None else size, kind, flags, session, 0) + body
 
 
-def hello(hash_, lane=0, lanes=1, ident=b"i" * 16, version=1):
+def hello(hash_, lane=0, lanes=1, ident=b"i" * 16, version=2):
     return message(HELLO, 0, struct.pack("<III", version, lane, lanes) + hash_ + ident + text("peer.py"))
 
 
-def attach_body(pid=1):
-    return pad(struct.pack("<II", pid, 0) + text("hostile")) + text("")
+def attach_body(pid=1, grace_ms=0, token=b"t" * 16):
+    return pad(struct.pack("<III", pid, 0, grace_ms) + token + text("hostile")) + text("")
 
 
 def frame(kind=2, op=1, flags=0, slot=0, seq=1, payload=b"", size=None):

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-// sources: broker/local/client.c broker/local/flow.c broker/local/route.c broker/local/server.c broker/local/dial.c broker/local/broker.c broker/local/state.c broker/local/control.c broker/local/kdev.c broker/local/knl.c broker/core/loop.c broker/core/record.c broker/core/tls.c broker/core/conn.c broker/core/hello.c broker/core/lane.c broker/core/link.c broker/core/address.c broker/node/node.c broker/node/gpus.c broker/lib/visible.c broker/node/seat.c broker/node/pool.c broker/node/proc.c broker/node/gate.c broker/node/setting.c broker/node/probe.c broker/lib/ring.c broker/lib/shm.c broker/lib/slot.c broker/lib/fd.c broker/lib/log.c broker/lib/hash.c broker/lib/key.c broker/lib/conf.c broker/lib/json.c gen/api.c gen/ops.c libs: -luring -lssl -lcrypto -linih -lnl-genl-3 -lnl-3
+// sources: broker/local/client.c broker/local/flow.c broker/local/journal.c broker/local/route.c broker/local/server.c broker/local/dial.c broker/local/broker.c broker/local/state.c broker/local/control.c broker/local/kdev.c broker/local/knl.c broker/core/loop.c broker/core/record.c broker/core/tls.c broker/core/conn.c broker/core/hello.c broker/core/lane.c broker/core/link.c broker/core/address.c broker/node/node.c broker/node/gpus.c broker/lib/visible.c broker/node/seat.c broker/node/pool.c broker/node/proc.c broker/node/gate.c broker/node/setting.c broker/node/probe.c broker/lib/ring.c broker/lib/shm.c broker/lib/slot.c broker/lib/fd.c broker/lib/log.c broker/lib/hash.c broker/lib/key.c broker/lib/conf.c broker/lib/json.c gen/api.c gen/ops.c libs: -luring -lssl -lcrypto -linih -lnl-genl-3 -lnl-3
 /*
  * What a node may send for a live session: messages of the command lane and frames behind bulk bytes, with any content. The
  * input is a row of {u8 kind, u8 size / 8, bytes}. Also load reports.
@@ -45,6 +45,9 @@ static void again(void)
 	client.c2n.at = 65536;
 	client.acknowledged = 0;
 	client.up_tail = 0;
+	memset(&client.pieces, 0, sizeof(client.pieces));
+	memset(&client.seen, 0, sizeof(client.seen));
+	client.resuming = true;
 	client.overflow_size = 0;
 	client.overflowing = false;
 	client.broken = NULL;
@@ -55,7 +58,7 @@ static void again(void)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static const uint16_t kinds[] = { LINK_FRAME, LINK_CONSUMED, LINK_ENDED, LINK_ATTACHED, LINK_FRAME, LINK_BULK_DOWN };
+	static const uint16_t kinds[] = { LINK_FRAME, LINK_CONSUMED, LINK_ENDED, LINK_ATTACHED, LINK_RESUMED, LINK_BULK_DOWN };
 
 	if (!loop)
 		begin();
@@ -75,7 +78,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 				memcpy(body, &bytes, 4);
 			client_message(&client, &hdr, &r);
 		} else if (kind == 6) {
-			client_deliver(&client.mirror, body, bytes);
+			/* Behind the bytes of the next bulk frame, or of any. */
+			client_deliver(&client.mirror, bytes > 8 ? client.seen.bulk + 1 : data[1], body, bytes);
 		} else {
 			struct reader r = reader_on(body, bytes);
 			struct report report;

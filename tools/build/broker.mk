@@ -3,7 +3,7 @@
 BROKER_LIB := $(addprefix broker/lib/,ring.c shm.c slot.c fd.c log.c hash.c key.c conf.c json.c visible.c)
 BROKER_CORE := $(addprefix broker/core/,loop.c record.c tls.c conn.c hello.c lane.c link.c address.c)
 BROKER_NODE := $(addprefix broker/node/,proc.c pool.c seat.c gate.c setting.c probe.c probe_main.c gpus.c node.c)
-BROKER_LOCAL := $(addprefix broker/local/,dial.c server.c route.c client.c flow.c broker.c state.c control.c kdev.c knl.c)
+BROKER_LOCAL := $(addprefix broker/local/,dial.c server.c route.c client.c flow.c journal.c broker.c state.c control.c kdev.c knl.c)
 BROKER_LIBS := -luring -lssl -lcrypto -linih -ldl $(shell $(PKG_CONFIG) --libs libnl-genl-3.0)
 CPPFLAGS += $(shell $(PKG_CONFIG) --cflags libnl-genl-3.0)
 ifeq ($(CONFIG_GLEAM_FUSE),y)
@@ -25,6 +25,7 @@ $(eval $(call unit,test_ring,tests/unit/test_ring.c broker/lib/ring.c broker/lib
 $(eval $(call unit,test_conf,tests/unit/test_conf.c broker/lib/conf.c broker/lib/key.c broker/lib/fd.c broker/lib/log.c \
 	broker/core/address.c,-linih))
 $(eval $(call unit,test_gpus,tests/unit/test_gpus.c broker/node/gpus.c broker/lib/visible.c))
+$(eval $(call unit,test_journal,tests/unit/test_journal.c broker/local/journal.c))
 $(eval $(call unit,test_json,tests/unit/test_json.c broker/lib/json.c))
 $(eval $(call unit,test_loop,tests/unit/test_loop.c broker/core/loop.c broker/lib/fd.c broker/lib/log.c,-luring -lseccomp))
 $(eval $(call unit,test_tls,tests/unit/test_tls.c broker/core/tls.c broker/core/record.c,-lssl -lcrypto))
