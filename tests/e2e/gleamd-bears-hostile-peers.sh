@@ -99,8 +99,11 @@ refused("a full node", says_no, "full house")
 def never(n):
     command, bulk = n.link()
     command.until(ATTACH)
-    return command, bulk
-refused("a node that never attaches", never, "did not attach")
+    # (A node that lives and says nothing has a minute: its worker may be being made ready.)
+    n.sock.close()
+    for c in [command] + bulk:
+        c.close()
+refused("a node that goes instead of attaching", never, "closed by the peer")
 
 # ---- a hostile broker ----
 
