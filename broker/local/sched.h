@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The scheduler: which node a program gets. It knows only what it is told, has no clock, does no I/O and allocates only in
+ * sched_new(), sched_node_add() and sched_client_add(), so that gleamd and tools/gleam-sim run the same code. One thread at a time.
+ *
+ * Times are seconds on the caller's clock, sizes bytes, rates bytes a second, all as double. Speed is relative to a
+ * reference GPU. See docs/scheduler.md for the model and its reasons.
+ */
+#ifndef GLEAM_LOCAL_SCHED_H
+#define GLEAM_LOCAL_SCHED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "broker/local/sched_profile.h"
+
+#define SCHED_NAME_SIZE	   64
+#define SCHED_TEXT_SIZE	   900
+#define SCHED_DECISIONS	   128	 /* that are remembered */
+#define SCHED_NONE	   UINT32_MAX
+#define SCHED_UNKNOWN	   (-1.0) /* a number that nobody has measured */
+
+struct sched;
+
+/* ---- nodes: what is known of each ---- */
+
+/* Told again whenever it changes. What is unknown is SCHED_UNKNOWN. */
+struct sched_node_state {
+	bool up;	     /* a link is there, or nobody has tried yet */
+	bool draining;	     /* takes no new clients */
+	double rtt;
+	double jitter;	     /* mean deviation of rtt */
+	double bandwidth;    /* towards the node, alone on the link */
+	double speed;	     /* of its GPUs */
+	double gpus;	     /* 0: it offers none */
+	double memory;	     /* of one GPU, the largest */
+	double memory_free;  /* of the GPU that has most */
+	double busy;	     /* clients with unfinished GPU work, of all brokers, mean over the last second */
+	double busy_own;     /* of them this broker's */
+	double link_busy;    /* share of the node's own network rate in use by others than this broker, 0 to 1 */
+	double sessions;
+	double sessions_max;
+	double warm;	     /* workers ready */
+	double told_at;	     /* when its last report came */
+};
+
+uint32_t sched_node_add(struct sched *sched, const char *name); /* SCHED_NONE: out of memory */
+void sched_node_set(struct sched *sched, uint32_t node, const struct sched_node_state *state, double now);
+/* It has failed a client: others are preferred for a while. */
+void sched_node_failed(struct sched *sched, uint32_t node, double now);
+const char *sched_node_name(const struct sched *sched, uint32_t node);
+const struct sched_node_state *sched_node_state(const struct sched *sched, uint32_t node);
+uint32_t sched_node_count(const struct sched *sched);
+
+/* ---- requests ---- */
+
+enum sched_priority { SCHED_BATCH, SCHED_NORMAL, SCHED_LATENCY, SCHED_PRIORITIES };
+
+struct sched_request {
+	const struct sched_profile *profile; /* NULL: nothing is known of the program */
+	uint64_t key;			     /* identity of the program; 0: none */
+	const char *program;		     /* for people */
+	int64_t pid;
+	uint32_t uid;
+	enum sched_priority priority;
+	const char *wanted;	/* this node and no other; NULL or "": any */
+	const uint64_t *tried;	/* bit per node: not these; NULL: none has been */
+	/* Bytes of its model that @node does not hold; NULL: nobody knows, none are assumed. */
+	double (*uncached)(void *arg, uint32_t node);
+	void *uncached_arg;
+};
+
+/* What a client would cost on a node: parts in seconds over the whole run. */
+struct sched_cost {
+	double start;	/* until its context is there and its model uploaded */
+	double cpu;
+	double gpu;	/* with contention */
+	double up;	/* bytes off the critical path */
+	double trips;
+	double down;	/* bytes that it waits for */
+	double bias;	/* factor that this node's earlier predictions needed */
+	double total;
+	double contention;
+	double uncached;
+};
+
+void sched_cost(const struct sched *sched, uint32_t node, const struct sched_request *request, double now,
+		struct sched_cost *cost_out);
+
+/*
+ * The node to try next, or SCHED_NONE and one line in @why that says what to do. A decision is recorded; its number is in
+ * @decision_out.
+ */
+uint32_t sched_pick(struct sched *sched, const struct sched_request *request, double now, uint64_t *decision_out, char *why,
+		    size_t why_size);
+
+/* ---- clients that have been placed ---- */
+
+/* It runs there; @decision: of sched_pick(), 0 without. -ENOMEM. */
+int sched_client_add(struct sched *sched, uint32_t client, uint32_t node, uint64_t decision, const struct sched_request *request,
+		     double now);
+/* What it has used so far, and what the node it is on has said of it. Totals since it was added. */
+void sched_client_used(struct sched *sched, uint32_t client, const struct sched_usage *usage, double now);
+/* It has ended; @usage: at its end, NULL when it came to nothing. */
+void sched_client_remove(struct sched *sched, uint32_t client, const struct sched_usage *usage, double now);
+/* It has moved (migration): its history goes with it. */
+void sched_client_moved(struct sched *sched, uint32_t client, uint32_t node, double now);
+
+/*
+ * Whether a client should move: the node where what is left of its run, a move of @move_cost seconds included, costs less
+ * by the factor SCHED_MOVE_GAIN, and has done so for SCHED_DWELL_S. Off until sched_moves_set(): then each call looks at all.
+ */
+#define SCHED_MOVE_GAIN 1.5
+#define SCHED_DWELL_S	5.0
+struct sched_move {
+	uint32_t client;
+	uint32_t node;	/* where to */
+	double stay;	/* seconds left where it is */
+	double go;	/* there, the move included */
+};
+void sched_moves_set(struct sched *sched, bool on, double move_cost);
+/* Fills at most @max; returns how many. */
+uint32_t sched_moves(struct sched *sched, double now, struct sched_move *moves_out, uint32_t max);
+
+/* ---- policies ---- */
+
+struct sched_policy;
+/* -EINVAL: there is no such one. */
+int sched_policy_set(struct sched *sched, const char *name);
+const char *sched_policy(const struct sched *sched);
+/* NULL after the last. */
+const char *sched_policy_name(unsigned index);
+
+/* ---- decisions, for people and tests ---- */
+
+struct sched_decision {
+	uint64_t number; /* 1, 2, 3 ... */
+	double at;
+	int64_t pid;
+	uint32_t uid;
+	char program[SCHED_NAME_SIZE];
+	char policy[16];
+	char node[SCHED_NAME_SIZE];	/* "": none was found */
+	char second[SCHED_NAME_SIZE];	/* the next best; "": there was none */
+	uint32_t candidates;
+	bool known;			/* the program has run before */
+	struct sched_cost cost;		/* predicted for @node */
+	double second_total;
+	struct sched_node_state state;	/* of @node, as it was seen */
+	double measured;		/* seconds it took in the end; SCHED_UNKNOWN until then */
+	char why[128];			/* why there was none */
+};
+
+/* The newest at @back 0; NULL beyond what is remembered. */
+const struct sched_decision *sched_decision(const struct sched *sched, unsigned back);
+
+/* @seed: for the choice between the two best. NULL: out of memory. */
+struct sched *sched_new(uint64_t seed);
+void sched_free(struct sched *sched);
+
+#endif
