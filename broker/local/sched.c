@@ -10,7 +10,10 @@
 
 #include "broker/local/sched_private.h"
 
+#define FLAPS_MANY  3u	 /* within a minute or two: such a node gets nobody until it has settled */
 #define BIAS_WEIGHT 0.25 /* of the newest run in a node's bias */
+#define BIAS_LIE    1.5	 /* beyond that it isn't bad luck: what the node says of its speed is not taken for true */
+#define OVERDUE	    2.0	 /* times what was to be expected */
 #define BIAS_RUNS   2.0	 /* a program with fewer runs tells nothing of the node */
 
 static const struct sched_policy *const policies[] = {
@@ -137,6 +140,15 @@ void sched_node_failed(struct sched *sched, uint32_t node, double now)
 	sched->nodes[node].failed_at = now;
 }
 
+double sched_node_speed(const struct sched *sched, uint32_t index, double now)
+{
+	const struct sched_node *node = &sched->nodes[index];
+	double bias = sched_bias(node, now);
+	double speed = node->state.speed > 0 ? node->state.speed : SCHED_SPEED_DEFAULT;
+
+	return bias > BIAS_LIE ? speed / bias : speed;
+}
+
 const char *sched_node_name(const struct sched *sched, uint32_t node)
 {
 	return sched->nodes[node].name;
@@ -152,17 +164,20 @@ uint32_t sched_node_count(const struct sched *sched)
 	return sched->node_count;
 }
 
+static double node_settle(const struct sched_node *node)
+{
+	return node->flaps ? fmin(SCHED_SETTLE_S * exp2(node->flaps), SCHED_SETTLE_MAX_S) : 0;
+}
+
 /* Whether what it offers may be gone in a moment. */
 static bool node_is_doubtful(const struct sched_node *node, double now)
 {
-	double settle = node->flaps ? fmin(SCHED_SETTLE_S * exp2(node->flaps), SCHED_SETTLE_MAX_S) : 0;
-
-	return (node->failed_at >= 0 && now - node->failed_at < SCHED_SHUN_S) || now - node->up_at < settle;
+	return (node->failed_at >= 0 && now - node->failed_at < SCHED_SHUN_S) || now - node->up_at < node_settle(node);
 }
 
 /* ---- which nodes can take a request ---- */
 
-enum node_fault { FAULT_NONE, FAULT_TRIED, FAULT_NAME, FAULT_DOWN, FAULT_DRAINING, FAULT_GPUS, FAULT_FULL, FAULT_MEMORY };
+enum node_fault { FAULT_NONE, FAULT_TRIED, FAULT_NAME, FAULT_DOWN, FAULT_FLAPS, FAULT_DRAINING, FAULT_GPUS, FAULT_FULL, FAULT_MEMORY };
 
 static double memory_left(const struct sched_node *node)
 {
@@ -173,7 +188,7 @@ static double memory_left(const struct sched_node *node)
 	return state->memory >= 0 ? state->memory - node->memory : INFINITY;
 }
 
-static enum node_fault node_fault(const struct sched *sched, uint32_t index, const struct sched_request *request)
+static enum node_fault node_fault(const struct sched *sched, uint32_t index, const struct sched_request *request, double now)
 {
 	const struct sched_node *node = &sched->nodes[index];
 	const struct sched_node_state *state = &node->state;
@@ -184,6 +199,9 @@ static enum node_fault node_fault(const struct sched *sched, uint32_t index, con
 		return FAULT_TRIED;
 	if (!state->up)
 		return FAULT_DOWN;
+	/* It would take the client with it when it goes again. */
+	if (node->flaps >= FLAPS_MANY && now - node->up_at < node_settle(node))
+		return FAULT_FLAPS;
 	if (state->draining)
 		return FAULT_DRAINING;
 	if (state->gpus >= 0 && state->gpus < 1)
@@ -196,7 +214,7 @@ static enum node_fault node_fault(const struct sched *sched, uint32_t index, con
 }
 
 /* Why none could be found, for each that might have been thought of. */
-static void why_none(const struct sched *sched, const struct sched_request *request, char *why, size_t why_size)
+static void why_none(const struct sched *sched, const struct sched_request *request, double now, char *why, size_t why_size)
 {
 	static const double gib = 1024.0 * 1024 * 1024;
 	double need = request->profile ? request->profile->memory / gib : 0;
@@ -205,13 +223,13 @@ static void why_none(const struct sched *sched, const struct sched_request *requ
 	bool memory = false;
 
 	for (uint32_t i = 0; i < sched->node_count; i++)
-		memory |= node_fault(sched, i, request) == FAULT_MEMORY;
+		memory |= node_fault(sched, i, request, now) == FAULT_MEMORY;
 	why[0] = 0;
 	if (memory)
 		at = (size_t)snprintf(why, why_size, "no server has the %.1f GiB of free device memory that this program took before: ", need);
 	for (uint32_t i = 0; i < sched->node_count && at < why_size; i++) {
 		const struct sched_node *node = &sched->nodes[i];
-		enum node_fault fault = node_fault(sched, i, request);
+		enum node_fault fault = node_fault(sched, i, request, now);
 		double left = memory_left(node);
 
 		if (fault == FAULT_NAME || fault == FAULT_TRIED)
@@ -222,6 +240,9 @@ static void why_none(const struct sched *sched, const struct sched_request *requ
 		switch (fault) {
 		case FAULT_DOWN:
 			at += (size_t)snprintf(why + at, why_size - at, "can't be reached");
+			break;
+		case FAULT_FLAPS:
+			at += (size_t)snprintf(why + at, why_size - at, "comes and goes");
 			break;
 		case FAULT_DRAINING:
 			at += (size_t)snprintf(why + at, why_size - at, "is drained and takes no new clients (gleamctl drain --off)");
@@ -283,7 +304,7 @@ uint32_t sched_pick(struct sched *sched, const struct sched_request *request, do
 	uint32_t count = 0, doubtful = 0, taken, second;
 
 	for (uint32_t i = 0; i < sched->node_count; i++) {
-		if (node_fault(sched, i, request) != FAULT_NONE)
+		if (node_fault(sched, i, request, now) != FAULT_NONE)
 			continue;
 		if (node_is_doubtful(&sched->nodes[i], now)) {
 			doubtful++;
@@ -293,12 +314,12 @@ uint32_t sched_pick(struct sched *sched, const struct sched_request *request, do
 	}
 	/* Better a doubtful one than none. */
 	for (uint32_t i = 0; count == 0 && doubtful && i < sched->node_count; i++)
-		if (node_fault(sched, i, request) == FAULT_NONE)
+		if (node_fault(sched, i, request, now) == FAULT_NONE)
 			sched->candidates[count++].node = i;
 	decision->candidates = count;
 	*decision_out = decision->number;
 	if (count == 0) {
-		why_none(sched, request, why, why_size);
+		why_none(sched, request, now, why, why_size);
 		snprintf(decision->why, sizeof(decision->why), "%.*s", (int)sizeof(decision->why) - 1, why);
 		return SCHED_NONE;
 	}
@@ -403,6 +424,27 @@ int sched_client_add(struct sched *sched, uint32_t id, uint32_t node, uint64_t d
 	return 0;
 }
 
+/* It runs on and on, beyond what the load that is told explains: one needn't wait for its end to see that something is wrong. */
+static void overdue_learn(struct sched *sched, const struct sched_client *client, double wall, double now)
+{
+	struct sched_node *node = &sched->nodes[client->node];
+	struct sched_request request = { .profile = &client->profile, .priority = client->priority };
+	struct sched_cost cost;
+	double run, least;
+
+	if (!client->known || client->profile.runs < BIAS_RUNS)
+		return;
+	sched_cost_without(sched, client->node, &request, now, client->duty, client->link_duty, &cost);
+	run = (cost.total - cost.start) / cost.bias;
+	if (run <= 0 || wall < OVERDUE * run)
+		return;
+	least = log(clamp(wall / run / BIAS_LIE, 1, SCHED_BIAS_MAX));
+	if (least > log(cost.bias)) {
+		node->bias = least;
+		node->bias_at = now;
+	}
+}
+
 void sched_client_used(struct sched *sched, uint32_t id, const struct sched_usage *usage, double now)
 {
 	struct sched_client *client = client_find(sched, id);
@@ -421,6 +463,7 @@ void sched_client_used(struct sched *sched, uint32_t id, const struct sched_usag
 	duty = client->duty + weight * (duty - client->duty);
 	link_duty = client->link_duty + weight * (link_duty - client->link_duty);
 	client->used = *usage;
+	overdue_learn(sched, client, usage->wall, now);
 	client_weigh(sched, client, duty, link_duty, clamp(client->memory_due, 0, fmax(0, client->profile.memory - usage->memory)));
 }
 
@@ -535,7 +578,7 @@ static bool client_move(struct sched *sched, struct sched_client *client, double
 	for (uint32_t i = 0; i < sched->node_count; i++) {
 		double go;
 
-		if (i == client->node || node_fault(sched, i, &request) != FAULT_NONE || node_is_doubtful(&sched->nodes[i], now))
+		if (i == client->node || node_fault(sched, i, &request, now) != FAULT_NONE || node_is_doubtful(&sched->nodes[i], now))
 			continue;
 		sched_cost(sched, i, &request, now, &cost);
 		go = cost.total + sched->move_cost +

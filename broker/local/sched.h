@@ -49,6 +49,8 @@ uint32_t sched_node_add(struct sched *sched, const char *name); /* SCHED_NONE: o
 void sched_node_set(struct sched *sched, uint32_t node, const struct sched_node_state *state, double now);
 /* It has failed a client: others are preferred for a while. */
 void sched_node_failed(struct sched *sched, uint32_t node, double now);
+/* What it says, or what runs there have shown if that is much less: to learn programs by. */
+double sched_node_speed(const struct sched *sched, uint32_t node, double now);
 const char *sched_node_name(const struct sched *sched, uint32_t node);
 const struct sched_node_state *sched_node_state(const struct sched *sched, uint32_t node);
 uint32_t sched_node_count(const struct sched *sched);
@@ -81,6 +83,7 @@ struct sched_cost {
 	double down;	/* bytes that it waits for */
 	double bias;	/* factor that this node's earlier predictions needed */
 	double total;
+	double harm;	/* that others would lose by it; not in total */
 	double contention;
 	double uncached;
 };

@@ -25,10 +25,12 @@ double sched_load(const struct sched_node *node, double now)
 	return (others + node->duty) / gpus;
 }
 
-static double bias_now(const struct sched_node *node, double now)
+double sched_bias(const struct sched_node *node, double now)
 {
 	double age = now - node->bias_at;
 
+	if (fabs(node->bias) < 1e-3)
+		return 1;
 	return exp(node->bias * exp2(-(age > 0 ? age : 0) / SCHED_BIAS_HALF_S));
 }
 
@@ -61,13 +63,15 @@ void sched_cost_without(const struct sched *sched, uint32_t index, const struct 
 	cost.up = profile->bytes_up / bandwidth;
 	cost.trips = profile->trips * rtt;
 	cost.down = profile->bytes_down / bandwidth;
-	cost.bias = bias_now(node, now);
+	cost.bias = sched_bias(node, now);
 	longest = fmax(fmax(cost.cpu, cost.gpu), cost.up);
 	cost.total = longest + cost.trips + cost.down - profile->overlap;
 	/* What went on at once elsewhere can't make a run shorter than its longest part. */
 	if (cost.total < longest)
 		cost.total = longest;
 	cost.total = cost.total * cost.bias + cost.start;
+	/* Whoever works there meanwhile loses as much time to it as it to them. */
+	cost.harm = profile->gpu / speed * cost.contention * SCHED_OTHERS;
 	*cost_out = cost;
 }
 

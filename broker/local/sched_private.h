@@ -17,10 +17,11 @@
 #define SCHED_SETTLE_MAX_S 64.0
 #define SCHED_CALM_S	30.0 /* up for so long, it has one flap less */
 #define SCHED_STALE_S	3.0  /* a report that is older counts less and less */
+#define SCHED_OTHERS	1.0  /* what a second of another's counts against one's own */
 #define SCHED_NEAR	1.05 /* a second best within this factor may be taken as well */
 #define SCHED_BIAS_MIN	0.5
 #define SCHED_BIAS_MAX	8.0
-#define SCHED_BIAS_HALF_S 60.0 /* a node's bias loses half of itself in so long */
+#define SCHED_BIAS_HALF_S 300.0 /* a node's bias loses half of itself in so long */
 
 struct sched_node {
 	char name[SCHED_NAME_SIZE];
@@ -106,6 +107,7 @@ static inline double sched_known_or(double value, double otherwise)
 {
 	return value >= 0 ? value : otherwise;
 }
+double sched_bias(const struct sched_node *node, double now); /* factor */
 double sched_load(const struct sched_node *node, double now);
 
 #endif

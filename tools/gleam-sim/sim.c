@@ -547,7 +547,7 @@ static void job_end(struct sim *sim, unsigned user)
 	usage_of(sim, job, &usage);
 	usage.gpu *= fmax(0.5, 1 + sim->sc->noise * dice_normal(sim));
 	sched_client_remove(broker->sched, job->client, &usage, sim->now);
-	sched_profile_learn(broker->profiles, program_key(job->program), &usage, node->class->speed * node->lie,
+	sched_profile_learn(broker->profiles, program_key(job->program), &usage, sched_node_speed(broker->sched, to, sim->now),
 			    path_rtt(sim, job->broker, node) * broker->noise_rtt[to],
 			    path_rate(sim, job->broker, node) * broker->noise_bandwidth[to]);
 	job_leave(sim, user);
