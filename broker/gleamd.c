@@ -332,8 +332,8 @@ int main(int argc, char **argv)
 	int status;
 
 	/* Not for people: the node role starts it. */
-	if (argc == 3 && strcmp(argv[1], "--probe-driver") == 0)
-		return probe_main(argv[2]);
+	if ((argc == 3 || argc == 4) && strcmp(argv[1], "--probe-driver") == 0)
+		return probe_main(argv[2], argc == 3);
 	status = settings_read(&daemon.conf, argc, argv);
 	if (status >= 0)
 		return status;

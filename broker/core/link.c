@@ -68,6 +68,11 @@ struct link {
 	struct loop_timer tick;
 	uint64_t rtt_ns;
 	uint64_t rtt_min_ns;
+	uint64_t rtt_mean_ns;
+	uint64_t jitter_ns;
+	uint64_t small_ns;	 /* of the ping before the padded one; 0: not back yet */
+	uint64_t probe_ns[3];	 /* what the padding took, the last times */
+	uint64_t probes;
 
 	struct loop_post post; /* told, then freed */
 
@@ -136,6 +141,34 @@ int link_blame(struct link *link, int err, const char *format, ...)
 	return link->command ? conn_blame(link->command, err, "%s", why) : err;
 }
 
+/* Of the last three the middle one: a late wake-up spoils one, a change is seen after two. */
+static uint64_t probe_middle(const struct link *link)
+{
+	const uint64_t *p = link->probe_ns;
+	uint64_t low = p[0] < p[1] ? p[0] : p[1], high = p[0] < p[1] ? p[1] : p[0];
+
+	if (link->probes < 3)
+		return link->probes ? low : 0;
+	return p[2] < low ? low : p[2] > high ? high : p[2];
+}
+
+static void link_timed(struct link *link, uint64_t took)
+{
+	uint64_t off = took > link->rtt_mean_ns ? took - link->rtt_mean_ns : link->rtt_mean_ns - took;
+
+	link->rtt_ns = took;
+	if (link->rtt_min_ns == 0 || took < link->rtt_min_ns)
+		link->rtt_min_ns = took;
+	if (link->rtt_mean_ns == 0) {
+		link->rtt_mean_ns = took;
+		return;
+	}
+	link->jitter_ns = link->jitter_ns - link->jitter_ns / 4 + off / 4;
+	/* A jump that stays is believed at once, not after eight. */
+	link->rtt_mean_ns = off > 4 * link->jitter_ns && link->rtt_mean_ns < took / 2 ? (link->rtt_mean_ns + took) / 2 :
+											link->rtt_mean_ns - link->rtt_mean_ns / 8 + took / 8;
+}
+
 static int link_ping(struct link *link, const struct link_hdr *hdr, struct reader *body)
 {
 	uint64_t stamp = get_u64(body);
@@ -145,11 +178,15 @@ static int link_ping(struct link *link, const struct link_hdr *hdr, struct reade
 		return -EPROTO;
 	if (hdr->type == LINK_PING) {
 		link_send(link, LINK_PONG, 0, &stamp, sizeof(stamp), NULL, 0);
+	} else if (stamp < now && (stamp & 1)) {
+		/* The padded one: what it took longer than the small one before it, its bytes took. */
+		if (link->small_ns)
+			link->probe_ns[link->probes++ % 3] = now - stamp > link->small_ns ? now - stamp - link->small_ns : 1;
+		link->small_ns = 0;
 	} else if (stamp < now) {
 		/* A stamp of ours that comes back; a forged one spoils only what we say of this peer. */
-		link->rtt_ns = now - stamp;
-		if (link->rtt_min_ns == 0 || link->rtt_ns < link->rtt_min_ns)
-			link->rtt_min_ns = link->rtt_ns;
+		link->small_ns = now - stamp;
+		link_timed(link, now - stamp);
 	}
 	return 0;
 }
@@ -435,7 +472,7 @@ static void link_tick(void *arg)
 {
 	struct link *link = arg;
 	uint64_t now = loop_now_ns(link->loop);
-	uint64_t stamp = clock_ns();
+	uint64_t stamp = clock_ns() & ~1ull;
 
 	if (link->state == LINK_LOST || !link->command)
 		return;
@@ -447,8 +484,15 @@ static void link_tick(void *arg)
 		link_lose(link, -ETIMEDOUT, why);
 		return;
 	}
-	if (!link->node)
+	if (!link->node) {
+		static const uint8_t padding[LINK_PROBE_SIZE];
+
+		link->small_ns = 0;
 		link_send(link, LINK_PING, 0, &stamp, sizeof(stamp), NULL, 0);
+		stamp |= 1;
+		if (link->state == LINK_IS_READY)
+			link_send(link, LINK_PING, 0, &stamp, sizeof(stamp), padding, sizeof(padding));
+	}
 
 	uint64_t pause = link->setting.keepalive_ns / 4;
 
@@ -481,6 +525,8 @@ static struct link *link_new(struct loop *loop, const struct link_setting *setti
 static void link_command_take(struct link *link, struct conn *conn)
 {
 	socket_tune(conn_fd(conn), link->setting.keepalive_ns);
+	/* Others (bbr) would spread a probe's bytes over time by what they think of the path. */
+	setsockopt(conn_fd(conn), IPPROTO_TCP, TCP_CONGESTION, "cubic", strlen("cubic"));
 	link->command = conn;
 	snprintf(link->tenant, sizeof(link->tenant), "%s", conn_tenant(conn));
 	conn_give(conn, &command_ops, link);
@@ -681,7 +727,9 @@ bool link_is_ready(const struct link *link)
 
 void link_stats(const struct link *link, struct link_stats *stats_out)
 {
-	struct link_stats stats = { .rtt_ns = link->rtt_ns, .rtt_min_ns = link->rtt_min_ns, .lanes = link->lanes_up };
+	uint64_t probe_ns = probe_middle(link);
+	struct link_stats stats = { .rtt_mean_ns = link->rtt_mean_ns, .jitter_ns = link->jitter_ns, .probes = link->probes,
+				    .rtt_ns = link->rtt_ns, .rtt_min_ns = link->rtt_min_ns, .lanes = link->lanes_up };
 
 	if (link->command) {
 		struct tcp_info info = { 0 };
@@ -707,5 +755,7 @@ void link_stats(const struct link *link, struct link_stats *stats_out)
 		stats.sent += sent;
 		stats.received += received;
 	}
+	if (probe_ns && NS_PER_S / probe_ns < LINK_PROBE_MAX / LINK_PROBE_SIZE)
+		stats.probe_bandwidth = LINK_PROBE_SIZE * NS_PER_S / probe_ns;
 	*stats_out = stats;
 }

@@ -23,6 +23,10 @@
 #define LINK_COMMAND_MAX (2 * LINK_SPAN_MAX + 4096u) /* messages of the command lane: a span may end with a large frame */
 #define LINK_TEXT_MAX	 1024u		     /* strings in messages: programs' paths, reasons */
 
+/* Idle probes: a padded ping behind a small one. It fits the first window of a connection, so it is not slowed by TCP. */
+#define LINK_PROBE_SIZE (12u << 10)
+#define LINK_PROBE_MAX	125000000ull /* bytes a second: 1 Gbit/s takes 98 us for a probe, and to wake up takes about as long */
+
 struct link;
 
 struct link_ops {
@@ -43,6 +47,10 @@ struct link_setting {
 struct link_stats {
 	uint64_t rtt_ns;      /* of the newest ping; 0: none yet */
 	uint64_t rtt_min_ns;
+	uint64_t rtt_mean_ns; /* the newest counting an eighth, as in TCP */
+	uint64_t jitter_ns;   /* mean deviation from it */
+	uint64_t probe_bandwidth; /* bytes a second by timed pings; 0: not yet, or more than these can tell (LINK_PROBE_MAX) */
+	uint64_t probes;	  /* that have come back */
 	uint32_t tcp_rtt_us;  /* as the kernel has smoothed it */
 	uint32_t retransmits;
 	uint64_t sent;

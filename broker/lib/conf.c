@@ -26,6 +26,7 @@ void conf_init(struct conf *conf)
 		.grace_ms = 20000,
 		.driver = "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
 		.mount = "/gleam",
+		.policy = "cost",
 	};
 }
 
@@ -81,6 +82,34 @@ static int seconds_set(uint64_t *place, const char *value, uint64_t least_ms, ui
 	return 0;
 }
 
+/* A factor, or `measure`. */
+static int speed_set(double *place, const char *value, char *why, size_t why_size)
+{
+	char *end;
+	double speed = strtod(value, &end);
+
+	if (strcmp(value, "measure") == 0) {
+		*place = 0;
+		return 0;
+	}
+	if (*value < '0' || *value > '9' || *end || !(speed >= 1e-6) || !(speed <= 1000)) {
+		snprintf(why, why_size, "`%s` is neither a number from 0.000001 to 1000 nor `measure`", value);
+		return -EINVAL;
+	}
+	*place = speed;
+	return 0;
+}
+
+static int bool_set(bool *place, const char *value, char *why, size_t why_size)
+{
+	if (strcmp(value, "yes") != 0 && strcmp(value, "no") != 0) {
+		snprintf(why, why_size, "`%s` is neither yes nor no", value);
+		return -EINVAL;
+	}
+	*place = strcmp(value, "yes") == 0;
+	return 0;
+}
+
 /* A name that can be a file's, as in /gleam/servers. */
 static int server_set(struct conf *conf, const char *name, const char *value, char *why, size_t why_size)
 {
@@ -132,6 +161,14 @@ int conf_set(struct conf *conf, const char *section, const char *name, const cha
 		return text_set(conf->user, sizeof(conf->user), value, why, why_size);
 	if (IS("node", "warm"))
 		return count_set(&conf->warm, value, 0, 64, why, why_size);
+	if (IS("node", "speed"))
+		return speed_set(&conf->speed, value, why, why_size);
+	if (IS("scheduler", "policy"))
+		return text_set(conf->policy, sizeof(conf->policy), value, why, why_size);
+	if (IS("scheduler", "profiles"))
+		return text_set(conf->profiles, sizeof(conf->profiles), value, why, why_size);
+	if (IS("scheduler", "discover"))
+		return bool_set(&conf->discover, value, why, why_size);
 	if (IS("node", "sessions"))
 		return count_set(&conf->sessions_max, value, 1, 4096, why, why_size);
 	if (IS("node", "sessions_per_link"))

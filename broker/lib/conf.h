@@ -4,7 +4,8 @@
  *
  *	[daemon]  socket, log
  *	[servers] NAME = ADDRESS:PORT ...
- *	[node]    listen, driver, worker, user, warm, sessions, sessions_per_link
+ *	[node]    listen, driver, worker, user, warm, speed, sessions, sessions_per_link
+ *	[scheduler] policy, profiles, discover
  *	[link]    lanes, keepalive, grace
  *	[key]     file
  *	[tree]    mount (a directory, or no)
@@ -40,6 +41,7 @@ struct conf {
 	char worker[CONF_PATH_SIZE];	/* "": looked for */
 	char user[CONF_NAME_SIZE];	/* "": gleam-worker or nobody, where we are root */
 	unsigned warm;
+	double speed; /* of the GPUs, 1 as the reference; 0: measured at the start */
 	unsigned sessions_max;
 	unsigned link_sessions_max;
 	unsigned lanes;
@@ -47,6 +49,9 @@ struct conf {
 	uint64_t grace_ms;
 	char key_file[CONF_PATH_SIZE];
 	char mount[CONF_PATH_SIZE]; /* where /gleam is; "": nowhere */
+	char policy[CONF_NAME_SIZE];
+	char profiles[CONF_PATH_SIZE]; /* file that remembers programs; "": the default place; "no": none */
+	bool discover;		       /* look for servers, and announce this one, by DNS-SD */
 };
 
 void conf_init(struct conf *conf);

@@ -17,7 +17,7 @@
 
 #define SERVER_RETRY_MIN (250 * NS_PER_MS)
 #define SERVER_RETRY_MAX (16 * NS_PER_S)
-#define SERVER_REPORT_MS 1000u
+#define SERVER_REPORT_MS 500u
 #define SERVER_ORPHANS	 64u /* the node finds out by itself about others, after its grace time */
 
 /*
@@ -44,6 +44,7 @@ struct server {
 	struct report report;
 	uint8_t orphans[SERVER_ORPHANS][RESUME_TOKEN_SIZE];
 	unsigned orphan_count;
+	uint64_t told_ns; /* when it came */
 	char why[CONN_WHY_SIZE];
 };
 
@@ -113,6 +114,7 @@ static int server_message(void *owner, struct link *link, const struct link_hdr 
 		if (!report_get(body, &server->report))
 			return -EPROTO;
 		server->reported = true;
+		server->told_ns = loop_now_ns(server->loop);
 		return 0;
 	}
 	return server->ops->message(server->owner, server, hdr, body);
@@ -308,6 +310,17 @@ const char *server_why(const struct server *server)
 uint64_t server_failed_ns(const struct server *server)
 {
 	return server->failed_ns;
+}
+
+uint64_t server_told_ns(const struct server *server)
+{
+	return server->told_ns;
+}
+
+bool server_is_new(const struct server *server)
+{
+	return server->state == SERVER_IDLE || (!server->failed_ns && server->state != SERVER_READY) ||
+	       (server->state == SERVER_READY && !server->reported);
 }
 
 const struct report *server_report(const struct server *server)

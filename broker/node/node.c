@@ -24,6 +24,8 @@
 #define NODE_AWAY_MS	   2000u /* for the broker's way to us, once it knows */
 #define NODE_SAMPLE_NS	   (100 * NS_PER_MS)
 #define NODE_SAMPLES	   50 /* five seconds of them: what `load` is the mean over */
+#define NODE_SAMPLES_NOW   10 /* a second: for schedulers, which are to change their minds within two */
+#define NODE_ACCOUNT_NS	   (20 * NS_PER_US) /* rounds that follow each other faster are one */
 
 struct peer {
 	struct node *node;
@@ -31,6 +33,9 @@ struct peer {
 	unsigned seats;
 	uint64_t report_ns; /* 0: not wanted */
 	uint64_t report_due_ns;
+	uint32_t samples[NODE_SAMPLES_NOW]; /* of its clients, at the places of the node's */
+	uint64_t bytes;	 /* over its link, when they were looked at last */
+	uint64_t rate;	 /* a second */
 };
 
 struct node {
@@ -54,6 +59,12 @@ struct node {
 	uint32_t samples[NODE_SAMPLES];
 	unsigned sample_at;
 	unsigned sample_count;
+	uint64_t rate_ns; /* when the links' bytes were counted */
+	uint64_t rate;	  /* of all links */
+
+	uint64_t account_ns; /* until when seats' work has been counted */
+	bool *had_work;	     /* sessions_max: by seat, since then */
+	bool draining;
 };
 
 /* ---- seats ---- */
@@ -83,6 +94,7 @@ static void node_seat_freed(void *owner, struct seat *seat)
 	for (unsigned i = 0; i < node->seat_count; i++) {
 		if (node->seats[i] == seat) {
 			node->seats[i] = node->seats[--node->seat_count];
+			node->had_work[i] = node->had_work[node->seat_count];
 			return;
 		}
 	}
@@ -198,6 +210,11 @@ static int node_attach(struct node *node, struct peer *peer, uint32_t session, s
 		attach_refuse(peer->link, session, END_SHUTDOWN, "the node is being stopped");
 		return 0;
 	}
+	if (node->draining) {
+		attach_refuse(peer->link, session, END_REFUSED,
+			      "the node is drained: it takes no new clients until `gleamctl drain --off` is said there");
+		return 0;
+	}
 	/* Seats whose workers are still ending count: their GPU memory isn't free yet. */
 	if (node->seat_count == node->seat_max || peer->seats >= node->conf->link_sessions_max) {
 		snprintf(why, sizeof(why), "the node serves %u clients (%u of this broker), its limit; see [node] sessions",
@@ -224,6 +241,7 @@ static int node_attach(struct node *node, struct peer *peer, uint32_t session, s
 		attach_refuse(peer->link, session, END_REFUSED, "out of memory");
 		return 0;
 	}
+	node->had_work[node->seat_count] = false;
 	node->seats[node->seat_count++] = seat;
 	node->attached++;
 	peer->seats++;
@@ -363,6 +381,17 @@ static void node_detach(struct peer *peer, uint32_t session)
 
 /* ---- reports ---- */
 
+/* Mean over the last second of a ring of @size samples, in thousandths. */
+static uint32_t samples_now(const struct node *node, const uint32_t *samples, unsigned size)
+{
+	unsigned count = node->sample_count < NODE_SAMPLES_NOW ? node->sample_count : NODE_SAMPLES_NOW;
+	uint64_t sum = 0;
+
+	for (unsigned i = 1; i <= count; i++)
+		sum += samples[(node->sample_at + NODE_SAMPLES - i) % size];
+	return count ? (uint32_t)(sum * 1000 / count) : 0;
+}
+
 void node_report(const struct node *node, struct report *report_out)
 {
 	struct report report = { .sessions = node->attached, .sessions_max = node->seat_max,
@@ -373,6 +402,8 @@ void node_report(const struct node *node, struct report *report_out)
 		sum += node->samples[i];
 	if (node->sample_count)
 		report.busy_milli = (uint32_t)(sum * 1000 / node->sample_count);
+	report.busy_now_milli = samples_now(node, node->samples, NODE_SAMPLES);
+	report.draining = node->draining;
 	snprintf(report.driver, sizeof(report.driver), "%.*s", (int)sizeof(report.driver) - 1, node->proc_setting.driver);
 	probe_gpus(node->probe, &report);
 	*report_out = report;
@@ -385,9 +416,32 @@ static void report_send(const struct node *node, struct peer *peer)
 	struct report report;
 
 	node_report(node, &report);
+	report.busy_yours_milli = samples_now(node, peer->samples, NODE_SAMPLES_NOW);
+	report.others_rate = node->rate > peer->rate ? node->rate - peer->rate : 0;
+	for (unsigned i = 0; i < node->seat_count && report.seat_count < REPORT_SEATS_MAX; i++)
+		if (seat_link(node->seats[i]) == peer->link)
+			seat_report(node->seats[i], &report.seats[report.seat_count++]);
 	report_put(&w, &report);
 	assert(!w.fault);
 	link_send(peer->link, LINK_REPORT, 0, NULL, 0, bytes, w.at);
+}
+
+/* How many bytes go over each link. */
+static void node_rates(struct node *node, uint64_t now)
+{
+	uint64_t passed = now - node->rate_ns;
+
+	node->rate = 0;
+	for (unsigned i = 0; i < node->peer_count; i++) {
+		struct peer *peer = node->peers[i];
+		struct link_stats stats;
+
+		link_stats(peer->link, &stats);
+		peer->rate = (uint64_t)((double)(stats.sent + stats.received - peer->bytes) / (double)passed * NS_PER_S);
+		peer->bytes = stats.sent + stats.received;
+		node->rate += peer->rate;
+	}
+	node->rate_ns = now;
 }
 
 static void node_sample(void *arg)
@@ -396,8 +450,18 @@ static void node_sample(void *arg)
 	uint64_t now = loop_now_ns(node->loop);
 	uint32_t busy = 0;
 
-	for (unsigned i = 0; i < node->seat_count; i++)
-		busy += seat_is_busy(node->seats[i]);
+	for (unsigned i = 0; i < node->peer_count; i++)
+		node->peers[i]->samples[node->sample_at % NODE_SAMPLES_NOW] = 0;
+	for (unsigned i = 0; i < node->seat_count; i++) {
+		struct peer *peer = seat_is_busy(node->seats[i]) ? peer_of(node, seat_link(node->seats[i])) : NULL;
+
+		if (!peer)
+			continue;
+		busy++;
+		peer->samples[node->sample_at % NODE_SAMPLES_NOW]++;
+	}
+	if (now - node->rate_ns >= NS_PER_S)
+		node_rates(node, now);
 	node->samples[node->sample_at] = busy;
 	node->sample_at = (node->sample_at + 1) % NODE_SAMPLES;
 	if (node->sample_count < NODE_SAMPLES)
@@ -537,17 +601,39 @@ static const char *node_hello(void *owner, struct hello *hello, const struct hel
 
 /* ---- the hook ---- */
 
+/* Whose work was there since the last look; the GPUs' time is shared out among them. */
+static void node_account(struct node *node, bool now_idle)
+{
+	uint64_t now = loop_now_ns(node->loop);
+	uint64_t passed = now - node->account_ns;
+	uint64_t gpus = probe_gpu_count(node->probe);
+	unsigned busy = 0;
+
+	if (passed < NODE_ACCOUNT_NS && !now_idle)
+		return;
+	node->account_ns = now;
+	for (unsigned i = 0; i < node->seat_count; i++)
+		busy += node->had_work[i];
+	for (unsigned i = 0; i < node->seat_count; i++) {
+		if (node->had_work[i])
+			seat_account(node->seats[i], passed, busy > gpus && gpus ? passed * gpus / busy : passed);
+		node->had_work[i] = seat_has_work(node->seats[i]);
+	}
+}
+
 bool node_poll(struct node *node)
 {
 	bool moved = false;
 
 	for (unsigned i = 0; i < node->seat_count; i++)
 		moved |= seat_poll(node->seats[i]);
+	node_account(node, false);
 	return moved;
 }
 
 bool node_sleep(struct node *node)
 {
+	node_account(node, true);
 	for (unsigned i = 0; i < node->seat_count; i++) {
 		if (!seat_sleep(node->seats[i])) {
 			while (i--)
@@ -590,9 +676,10 @@ int node_start(struct loop *loop, const struct conf *conf, struct tls_keys *keys
 	node->link_setting = (struct link_setting){ .keys = keys, .keepalive_ns = conf->keepalive_ms * NS_PER_MS };
 	node->seat_max = conf->sessions_max;
 	node->seats = calloc(node->seat_max, sizeof(struct seat *));
+	node->had_work = calloc(node->seat_max, sizeof(bool));
 	node->sample.fire = node_sample;
 	node->sample.arg = node;
-	if (!node->seats)
+	if (!node->seats || !node->had_work)
 		goto no_memory;
 	err = setting_make(conf, &node->proc_setting, why, why_size);
 	if (err)
@@ -603,7 +690,7 @@ int node_start(struct loop *loop, const struct conf *conf, struct tls_keys *keys
 	err = pool_new(loop, &node->proc_setting, conf->warm, &node->pool);
 	if (err)
 		goto close_gate;
-	probe_start(loop, &node->proc_setting, node_gpus_known, node, &node->probe);
+	probe_start(loop, &node->proc_setting, conf->speed, node_gpus_known, node, &node->probe);
 	log_info("node: listening on %s, driver %s%s", gate_address(node->gate), node->proc_setting.driver,
 		 keys ? "" : ", without a key: CLEARTEXT, loopback only");
 	*node_out = node;
@@ -616,8 +703,10 @@ close_gate:
 no_memory:
 	snprintf(why, why_size, "out of memory");
 free_node:
-	if (node)
+	if (node) {
 		free(node->seats);
+		free(node->had_work);
+	}
 	free(node);
 	return err;
 }
@@ -649,7 +738,19 @@ void node_free(struct node *node)
 	probe_free(node->probe);
 	pool_free(node->pool);
 	free(node->seats);
+	free(node->had_work);
 	free(node);
+}
+
+void node_drain(struct node *node, bool on)
+{
+	if (node->draining != on)
+		log_info("node: %s", on ? "drained: no new clients are taken; those that are here stay" : "takes new clients again");
+	node->draining = on;
+	/* At once, so that nobody is sent here in vain. */
+	for (unsigned i = 0; i < node->peer_count; i++)
+		if (node->peers[i]->report_ns)
+			report_send(node, node->peers[i]);
 }
 
 const char *node_address(const struct node *node)

@@ -29,6 +29,9 @@ bool node_poll(struct node *node);
 bool node_sleep(struct node *node);
 void node_wake(struct node *node);
 
+/* @on: no new clients; those that it has stay. */
+void node_drain(struct node *node, bool on);
+
 /* For this machine's own status. */
 void node_report(const struct node *node, struct report *report_out);
 const char *node_address(const struct node *node);

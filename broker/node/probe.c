@@ -34,6 +34,7 @@ struct probe {
 	uint64_t pci[REPORT_GPUS_MAX];
 	void (*known)(void *owner);
 	void *owner;
+	uint64_t speed; /* as the configuration says; 0: as measured */
 };
 
 static void probe_arm(struct probe *probe);
@@ -50,12 +51,13 @@ static int uuid_parse(const char *text, uint8_t out[16])
 	return 0;
 }
 
-/* gpu INDEX MEMORY UUID PCI NAME | all | free INDEX BYTES PERCENT | why TEXT */
+/* gpu INDEX MEMORY UUID PCI NAME | all | speed INDEX FACTOR | free INDEX BYTES PERCENT | why TEXT */
 static void probe_line(struct probe *probe, const char *line)
 {
 	unsigned index, percent;
 	unsigned long long bytes, pci;
 	char uuid[33];
+	double speed;
 	int at = 0;
 
 	if (sscanf(line, "gpu %u %llu %32[0-9a-f] %llx %n", &index, &bytes, uuid, &pci, &at) == 4 && at && index < REPORT_GPUS_MAX &&
@@ -65,6 +67,7 @@ static void probe_line(struct probe *probe, const char *line)
 		gpu->memory = bytes;
 		gpu->memory_free = REPORT_UNKNOWN;
 		gpu->utilisation = REPORT_UNKNOWN32;
+		gpu->speed = probe->speed;
 		probe->pci[index] = pci;
 		uuid_parse(uuid, gpu->uuid);
 		snprintf(gpu->name, sizeof(gpu->name), "%s", line + at);
@@ -72,6 +75,9 @@ static void probe_line(struct probe *probe, const char *line)
 	} else if (strcmp(line, "all") == 0) {
 		if (!probe->stopped)
 			probe->known(probe->owner);
+	} else if (sscanf(line, "speed %u %lf", &index, &speed) == 2 && index < probe->gpu_count && speed > 0 && speed < 1e6) {
+		probe->gpus[index].speed = (uint64_t)(speed * (double)REPORT_SPEED_ONE) + 1;
+		log_info("GPU %u: speed %.4g of the reference", index, speed);
 	} else if (sscanf(line, "free %u %llu %u", &index, &bytes, &percent) == 3 && index < probe->gpu_count) {
 		probe->gpus[index].memory_free = bytes;
 		probe->gpus[index].utilisation = percent;
@@ -147,9 +153,9 @@ static void environment_make(char **out)
 	out[count] = NULL;
 }
 
-static void child_main(const struct proc_setting *setting, int out)
+static void child_main(const struct proc_setting *setting, bool measure, int out)
 {
-	char *argv[] = { "gleamd", "--probe-driver", (char *)setting->driver, NULL };
+	char *argv[] = { "gleamd", "--probe-driver", (char *)setting->driver, measure ? NULL : "no-speed", NULL };
 	char *environment[PROBE_ENV_MAX + 1];
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	int self = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
@@ -171,7 +177,7 @@ static void child_main(const struct proc_setting *setting, int out)
 	_exit(127);
 }
 
-void probe_start(struct loop *loop, const struct proc_setting *setting, void (*known)(void *owner), void *owner,
+void probe_start(struct loop *loop, const struct proc_setting *setting, double speed, void (*known)(void *owner), void *owner,
 		 struct probe **probe_out)
 {
 	struct probe *probe = calloc(1, sizeof(*probe));
@@ -184,11 +190,12 @@ void probe_start(struct loop *loop, const struct proc_setting *setting, void (*k
 	probe->known = known;
 	probe->owner = owner;
 	probe->fd = -1;
+	probe->speed = (uint64_t)(speed * (double)REPORT_SPEED_ONE);
 	if (pipe2(fds, O_CLOEXEC) < 0)
 		goto failed;
 	probe->pid = fork();
 	if (probe->pid == 0)
-		child_main(setting, fds[1]);
+		child_main(setting, !(speed > 0), fds[1]);
 	if (probe->pid < 0)
 		goto failed;
 	close(fds[1]);
@@ -229,6 +236,11 @@ void probe_free(struct probe *probe)
 uint64_t probe_gpu_pci(const struct probe *probe, uint32_t index)
 {
 	return probe ? probe->pci[index] : 0;
+}
+
+uint32_t probe_gpu_count(const struct probe *probe)
+{
+	return probe ? probe->gpu_count : 0;
 }
 
 void probe_gpus(const struct probe *probe, struct report *report)

@@ -14,16 +14,22 @@
 
 struct probe;
 
-/* Never fails: without an answer no GPUs are known, and the log says why. @known is called when all have been told. */
-void probe_start(struct loop *loop, const struct proc_setting *setting, void (*known)(void *owner), void *owner,
+/*
+ * Never fails: without an answer no GPUs are known, and the log says why. @known is called when all have been told. @speed of
+ * the GPUs, 1 as the reference; 0: to be measured.
+ */
+void probe_start(struct loop *loop, const struct proc_setting *setting, double speed, void (*known)(void *owner), void *owner,
 		 struct probe **probe_out);
 void probe_stop(struct probe *probe);
 bool probe_is_stopped(const struct probe *probe);
 void probe_free(struct probe *probe);
 uint64_t probe_gpu_pci(const struct probe *probe, uint32_t index); /* visible_pci() */
+uint32_t probe_gpu_count(const struct probe *probe); /* 0: not known (yet) */
 void probe_gpus(const struct probe *probe, struct report *report);
 
-/* The process: gleamd --probe-driver PATH. Returns its exit status. */
-int probe_main(const char *driver);
+/* The process: gleamd --probe-driver PATH [no-speed]. Returns its exit status. */
+int probe_main(const char *driver, bool measure);
+/* In it: how fast the GPU is, 1 as the reference; 0: that can't be measured. @driver: of dlopen(). */
+double probe_speed(void *driver, int device);
 
 #endif

@@ -27,6 +27,7 @@ struct nvml_utilization {
 };
 
 struct driver {
+	void *dl;
 	int (*init)(unsigned flags);
 	int (*count)(int *count);
 	int (*name)(char *name, int size, int device);
@@ -62,6 +63,7 @@ static bool driver_open(const char *path, struct driver *driver)
 		printf("why %s is Gleam's own client library; name the real driver in [node] driver\n", path);
 		return false;
 	}
+	driver->dl = dl;
 	*(void **)&driver->init = symbol(dl, "cuInit", NULL);
 	*(void **)&driver->count = symbol(dl, "cuDeviceGetCount", NULL);
 	*(void **)&driver->name = symbol(dl, "cuDeviceGetName", NULL);
@@ -102,7 +104,7 @@ static void uuid_text(const struct uuid *uuid, char out[41])
 		 b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
 }
 
-int probe_main(const char *path)
+int probe_main(const char *path, bool measure)
 {
 	struct uuid uuids[REPORT_GPUS_MAX] = { 0 };
 	void *devices[REPORT_GPUS_MAX] = { 0 };
@@ -139,6 +141,13 @@ int probe_main(const char *path)
 		printf(" %llx %s\n", (unsigned long long)visible_pci(domain, bus, device), name);
 	}
 	printf("all\n");
+	/* The names are out by now: a GPU that hangs is known at least. */
+	for (int i = 0; measure && i < count && i < REPORT_GPUS_MAX; i++) {
+		double speed = probe_speed(driver.dl, i);
+
+		if (speed > 0)
+			printf("speed %d %.9g\n", i, speed);
+	}
 	if (!nvml_open(path, &nvml))
 		return 0;
 	for (int i = 0; i < count && i < REPORT_GPUS_MAX; i++) {

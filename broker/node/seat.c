@@ -77,6 +77,14 @@ struct seat {
 	uint32_t issued[SESSION_PROGRESS_WORDS];
 	uint32_t reached[SESSION_PROGRESS_WORDS];
 	uint32_t unfinished; /* words with issued beyond reached */
+	uint64_t busy_ns;
+	uint64_t gpu_ns;
+	/* a command whose completion is timed; one at a time */
+	bool timing;
+	uint32_t timed_word;
+	uint32_t timed_seq;
+	uint64_t timed_ns;
+	uint64_t latency_ns; /* mean, the newest counting a quarter; 0: none yet */
 
 	struct loop_post post;
 };
@@ -257,6 +265,22 @@ static void word_issued(struct seat *seat, uint32_t word, uint64_t seq)
 
 	seat->issued[word] = (uint32_t)seq;
 	seat->unfinished += finished && !word_is_finished(seat, word);
+	if (!seat->timing) {
+		seat->timing = true;
+		seat->timed_word = word;
+		seat->timed_seq = (uint32_t)seq;
+		seat->timed_ns = loop_now_ns(seat->loop);
+	}
+}
+
+static void word_timed(struct seat *seat, uint32_t value)
+{
+	uint64_t took = loop_now_ns(seat->loop) - seat->timed_ns;
+
+	if (!progress_reached(value, seat->timed_seq))
+		return;
+	seat->timing = false;
+	seat->latency_ns = seat->latency_ns ? seat->latency_ns - seat->latency_ns / 4 + took / 4 : took + 1;
 }
 
 static void word_reached(struct seat *seat, uint32_t word, uint32_t value)
@@ -264,6 +288,8 @@ static void word_reached(struct seat *seat, uint32_t word, uint32_t value)
 	bool finished = word_is_finished(seat, word);
 
 	seat->reached[word] = value;
+	if (seat->timing && word == seat->timed_word)
+		word_timed(seat, value);
 	if (!finished && word_is_finished(seat, word))
 		seat->unfinished--;
 	else if (finished && !word_is_finished(seat, word))
@@ -296,6 +322,7 @@ static void seat_note(struct seat *seat, const uint8_t *bytes, uint32_t size)
 		if (hdr.op == OP_gleamContextClose) {
 			memcpy(seat->reached, seat->issued, sizeof(seat->reached));
 			seat->unfinished = 0;
+			seat->timing = false;
 		}
 		if (hdr.op >= OP_MAX || !(op_info[hdr.op].flags & OP_SCOPE_STREAM) || hdr.size < payload + sizeof(stream))
 			continue;
@@ -692,6 +719,30 @@ bool seat_is_busy(const struct seat *seat)
 {
 	return seat->state == SEAT_LIVE && (seat->asked > seat->answered || seat->unfinished || seat->seen < seat->c2n.at ||
 					    __atomic_load_n(&seat->mirror.bulk_pending, __ATOMIC_RELAXED));
+}
+
+bool seat_has_work(const struct seat *seat)
+{
+	return seat->state == SEAT_LIVE && (seat->asked > seat->answered || seat->unfinished);
+}
+
+void seat_account(struct seat *seat, uint64_t busy_ns, uint64_t gpu_ns)
+{
+	seat->busy_ns += busy_ns;
+	seat->gpu_ns += gpu_ns;
+}
+
+void seat_report(const struct seat *seat, struct report_seat *report_out)
+{
+	uint64_t latency_us = seat->latency_ns / 1000;
+
+	*report_out = (struct report_seat){
+		.session = seat->mirror.id,
+		.busy_us = seat->busy_ns / 1000,
+		.gpu_us = seat->gpu_ns / 1000,
+		.latency_us = latency_us < UINT32_MAX ? (uint32_t)latency_us : UINT32_MAX,
+		.queued = (uint32_t)(seat->c2n.at - seat->seen),
+	};
 }
 
 struct link *seat_link(const struct seat *seat)

@@ -16,6 +16,7 @@
 #include "broker/core/link.h"
 #include "broker/core/mirror.h"
 #include "broker/node/proc.h"
+#include "broker/proto/stats.h"
 
 struct seat;
 
@@ -78,6 +79,11 @@ bool seat_sleep(struct seat *seat);
 void seat_wake(struct seat *seat);
 /* Whether its client has work that isn't finished, as far as a node sees that. */
 bool seat_is_busy(const struct seat *seat);
+/* The same without bytes that are only on their way: work that the GPU or the worker has. */
+bool seat_has_work(const struct seat *seat);
+/* For as long it has had work; of that @gpu_ns were its own, with those shared out that others had work in, too. */
+void seat_account(struct seat *seat, uint64_t busy_ns, uint64_t gpu_ns);
+void seat_report(const struct seat *seat, struct report_seat *report_out);
 
 struct link *seat_link(const struct seat *seat); /* NULL once it has left, and while it is away */
 uint32_t seat_gpus(const struct seat *seat); /* bit per GPU */

@@ -2,8 +2,10 @@
 /*
  * What a node tells its brokers about its load: LINK_REPORT. Written and read field by field.
  *
- *	u32 version, u32 sessions, u32 sessions_max, u32 warm, u32 busy_milli, str driver, u32 gpus, then for each
- *	str name, u8 uuid[16], u64 memory, u64 memory_free, u32 utilisation
+ *	u32 version, u32 sessions, u32 sessions_max, u32 warm, u32 busy_milli, u32 busy_now_milli, u32 busy_yours_milli,
+ *	u32 draining, u64 others_rate, str driver,
+ *	u32 gpus, then for each str name, u8 uuid[16], u64 memory, u64 memory_free, u32 utilisation, u64 speed,
+ *	u32 seats, then for each u32 session, u64 busy_us, u64 gpu_us, u32 latency_us, u32 queued
  */
 #ifndef GLEAM_PROTO_STATS_H
 #define GLEAM_PROTO_STATS_H
@@ -15,10 +17,12 @@
 
 #include "broker/lib/codec.h"
 
-#define REPORT_VERSION	 1
+#define REPORT_VERSION	 2
 #define REPORT_GPUS_MAX	 16
 #define REPORT_NAME_SIZE 128
-#define REPORT_SIZE_MAX	 (512u + REPORT_GPUS_MAX * (REPORT_NAME_SIZE + 64u))
+#define REPORT_SEATS_MAX 256 /* of one broker that are told of; of more the first ones */
+#define REPORT_SIZE_MAX	 (512u + REPORT_GPUS_MAX * (REPORT_NAME_SIZE + 80u) + REPORT_SEATS_MAX * 32u)
+#define REPORT_SPEED_ONE 1000000000ull /* speed of the reference GPU, docs/scheduler.md */
 #define REPORT_MS_MIN	 100u /* nobody needs it more often */
 #define REPORT_UNKNOWN	 UINT64_MAX /* nobody has measured it */
 #define REPORT_UNKNOWN32 UINT32_MAX
@@ -29,6 +33,16 @@ struct report_gpu {
 	uint64_t memory;      /* bytes */
 	uint64_t memory_free; /* or REPORT_UNKNOWN */
 	uint32_t utilisation; /* percent of time with a kernel running, by NVML, or REPORT_UNKNOWN32 */
+	uint64_t speed;	      /* measured once, in parts of REPORT_SPEED_ONE; 0: not (yet) */
+};
+
+/* A client of the broker that is told; totals since it was attached. */
+struct report_seat {
+	uint32_t session;
+	uint64_t busy_us;    /* with unfinished work */
+	uint64_t gpu_us;     /* the same, shared out among all clients that had work at the time */
+	uint32_t latency_us; /* from launch to completion, the newest counting most; 0: none yet */
+	uint32_t queued;     /* bytes of commands that its worker hasn't taken */
 };
 
 struct report {
@@ -36,9 +50,15 @@ struct report {
 	uint32_t sessions_max;
 	uint32_t warm;	     /* workers that are ready and unused */
 	uint32_t busy_milli; /* clients with unfinished work, mean over 5 s, in thousandths */
+	uint32_t busy_now_milli;   /* the same over the last second */
+	uint32_t busy_yours_milli; /* of them those of the broker that is told */
+	bool draining;		   /* takes no new clients */
+	uint64_t others_rate;	   /* bytes a second, both ways, over other brokers' links */
 	char driver[REPORT_NAME_SIZE]; /* path */
 	uint32_t gpu_count;
 	struct report_gpu gpus[REPORT_GPUS_MAX];
+	uint32_t seat_count;
+	struct report_seat seats[REPORT_SEATS_MAX];
 };
 
 static inline void report_put(struct writer *w, const struct report *report)
@@ -48,6 +68,10 @@ static inline void report_put(struct writer *w, const struct report *report)
 	put_u32(w, report->sessions_max);
 	put_u32(w, report->warm);
 	put_u32(w, report->busy_milli);
+	put_u32(w, report->busy_now_milli);
+	put_u32(w, report->busy_yours_milli);
+	put_u32(w, report->draining);
+	put_u64(w, report->others_rate);
 	put_str(w, report->driver);
 	put_u32(w, report->gpu_count);
 	for (uint32_t i = 0; i < report->gpu_count && i < REPORT_GPUS_MAX; i++) {
@@ -58,6 +82,17 @@ static inline void report_put(struct writer *w, const struct report *report)
 		put_u64(w, gpu->memory);
 		put_u64(w, gpu->memory_free);
 		put_u32(w, gpu->utilisation);
+		put_u64(w, gpu->speed);
+	}
+	put_u32(w, report->seat_count);
+	for (uint32_t i = 0; i < report->seat_count && i < REPORT_SEATS_MAX; i++) {
+		const struct report_seat *seat = &report->seats[i];
+
+		put_u32(w, seat->session);
+		put_u64(w, seat->busy_us);
+		put_u64(w, seat->gpu_us);
+		put_u32(w, seat->latency_us);
+		put_u32(w, seat->queued);
 	}
 }
 
@@ -72,6 +107,10 @@ static inline bool report_get(struct reader *r, struct report *report_out)
 	report.sessions_max = get_u32(r);
 	report.warm = get_u32(r);
 	report.busy_milli = get_u32(r);
+	report.busy_now_milli = get_u32(r);
+	report.busy_yours_milli = get_u32(r);
+	report.draining = get_u32(r) != 0;
+	report.others_rate = get_u64(r);
 	snprintf(report.driver, sizeof(report.driver), "%s", get_str(r, REPORT_NAME_SIZE - 1));
 	report.gpu_count = get_u32(r);
 	if (report.gpu_count > REPORT_GPUS_MAX)
@@ -84,6 +123,19 @@ static inline bool report_get(struct reader *r, struct report *report_out)
 		gpu->memory = get_u64(r);
 		gpu->memory_free = get_u64(r);
 		gpu->utilisation = get_u32(r);
+		gpu->speed = get_u64(r);
+	}
+	report.seat_count = get_u32(r);
+	if (report.seat_count > REPORT_SEATS_MAX)
+		return false;
+	for (uint32_t i = 0; i < report.seat_count && !r->fault; i++) {
+		struct report_seat *seat = &report.seats[i];
+
+		seat->session = get_u32(r);
+		seat->busy_us = get_u64(r);
+		seat->gpu_us = get_u64(r);
+		seat->latency_us = get_u32(r);
+		seat->queued = get_u32(r);
 	}
 	if (r->fault)
 		return false;

@@ -106,7 +106,7 @@ enum link_msg {
 	LINK_SPAN = 5,	   /* u64 position in ring c2n, then the bytes from there on (whole frames, padding included) */
 	LINK_BULK_UP = 6,  /* bulk lanes: u64 seq, u64 cookie, u32 offset, u32 size, bytes: to the up arena, then the landed word */
 	LINK_SEEN = 7,	   /* u64 frames, u64 bulk frames up to which all have come (see LINK_FRAME): the node forgets them */
-	LINK_PING = 8,	   /* u64 stamp */
+	LINK_PING = 8,	   /* u64 stamp, then bytes that nobody looks at: how long they take tells the bandwidth */
 	LINK_REPORT_WANTED = 9, /* ask for LINK_REPORT each u32 ms */
 	/* after a lost link, on a new one: u8 token[16], u64 frames, u64 bulk frames up to which all have come, then
 	 * RESUME_WINDOW bits, little-endian, by number modulo RESUME_WINDOW: bulk frames beyond that have come */

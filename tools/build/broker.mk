@@ -2,9 +2,9 @@
 
 BROKER_LIB := $(addprefix broker/lib/,ring.c shm.c slot.c fd.c log.c hash.c key.c conf.c json.c visible.c)
 BROKER_CORE := $(addprefix broker/core/,loop.c record.c tls.c conn.c hello.c lane.c link.c address.c)
-BROKER_NODE := $(addprefix broker/node/,proc.c pool.c seat.c gate.c setting.c probe.c probe_main.c gpus.c node.c)
+BROKER_NODE := $(addprefix broker/node/,proc.c pool.c seat.c gate.c setting.c probe.c probe_main.c probe_speed.c gpus.c node.c)
 BROKER_LOCAL := $(addprefix broker/local/,dial.c server.c route.c client.c flow.c journal.c broker.c state.c control.c kdev.c knl.c)
-BROKER_LIBS := -luring -lssl -lcrypto -linih -ldl $(shell $(PKG_CONFIG) --libs libnl-genl-3.0)
+BROKER_LIBS := -lm -luring -lssl -lcrypto -linih -ldl $(shell $(PKG_CONFIG) --libs libnl-genl-3.0)
 CPPFLAGS += $(shell $(PKG_CONFIG) --cflags libnl-genl-3.0)
 ifeq ($(CONFIG_GLEAM_FUSE),y)
 BROKER_LOCAL += $(addprefix broker/local/,tree.c tree_node.c tree_file.c tree_mount.c metrics.c)
