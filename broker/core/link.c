@@ -725,6 +725,11 @@ bool link_is_ready(const struct link *link)
 	return link->state == LINK_IS_READY;
 }
 
+int link_fd(const struct link *link)
+{
+	return link->command ? conn_fd(link->command) : -1;
+}
+
 void link_stats(const struct link *link, struct link_stats *stats_out)
 {
 	uint64_t probe_ns = probe_middle(link);

@@ -96,6 +96,7 @@ const char *link_peer(const struct link *link); /* address */
 const char *link_host(const struct link *link); /* name that it gave */
 const char *link_tenant(const struct link *link);
 bool link_is_ready(const struct link *link);
+int link_fd(const struct link *link); /* of the command connection; -1: gone */
 void link_stats(const struct link *link, struct link_stats *stats_out);
 
 #endif

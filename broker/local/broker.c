@@ -17,6 +17,7 @@
 #include "broker/lib/log.h"
 #include "broker/local/client.h"
 #include "broker/local/kdev.h"
+#include "broker/local/place.h"
 #include "broker/local/server.h"
 
 #define BROKER_BACKLOG 128
@@ -49,6 +50,7 @@ struct broker {
 	uint64_t ended;
 	struct api_count ended_totals;
 	struct kdev *kdev; /* the kernel module; NULL without */
+	struct place *place;
 };
 
 static void broker_accept_arm(struct broker *broker);
@@ -313,6 +315,15 @@ static int broker_message(void *owner, struct server *server, const struct link_
 	return err;
 }
 
+static void broker_reported(void *owner, struct server *server)
+{
+	struct broker *broker = owner;
+
+	for (unsigned i = 0; i < broker->server_count; i++)
+		if (broker->servers[i] == server)
+			place_report(broker->place, i, server_report(server));
+}
+
 static void broker_lost(void *owner, struct server *server, const char *why)
 {
 	struct broker *broker = owner;
@@ -355,7 +366,8 @@ void broker_wake(struct broker *broker)
 int broker_start(struct loop *loop, const struct conf *conf, struct tls_keys *keys, struct node *node,
 		 struct broker **broker_out, char *why, size_t why_size)
 {
-	static const struct server_ops server_ops = { .message = broker_message, .lost = broker_lost };
+	static const struct server_ops server_ops = { .message = broker_message, .reported = broker_reported,
+						     .lost = broker_lost };
 	struct broker *broker = calloc(1, sizeof(*broker));
 	int err = -ENOMEM;
 
@@ -371,12 +383,19 @@ int broker_start(struct loop *loop, const struct conf *conf, struct tls_keys *ke
 	};
 	broker->retry.fire = broker_retry;
 	broker->retry.arg = broker;
+	broker->place = place_new(broker, loop, conf, why, why_size);
+	if (!broker->place) {
+		err = -EINVAL;
+		goto free_broker;
+	}
 	for (unsigned i = 0; i < conf->server_count; i++) {
 		struct server *server = server_new(loop, &conf->servers[i], &broker->link_setting, &server_ops, broker);
 
 		if (!server)
 			goto no_memory;
 		broker->servers[broker->server_count++] = server;
+		if (place_server_add(broker->place, conf->servers[i].name))
+			goto no_memory;
 	}
 	err = socket_open(broker, why, why_size);
 	if (err)
@@ -408,6 +427,7 @@ void broker_stop(struct broker *broker)
 		loop_cancel(broker->loop, broker->accept_tag);
 	for (unsigned i = 0; i < broker->client_count; i++)
 		client_stop(broker->clients[i]);
+	place_stop(broker->place);
 	kdev_stop(broker->kdev);
 	for (unsigned i = 0; i < broker->server_count; i++)
 		server_stop(broker->servers[i]);
@@ -418,7 +438,8 @@ bool broker_is_stopped(const struct broker *broker)
 	for (unsigned i = 0; i < broker->server_count; i++)
 		if (!server_is_stopped(broker->servers[i]))
 			return false;
-	return broker->stopping && broker->client_count == 0 && !broker->accepting && kdev_is_stopped(broker->kdev);
+	return broker->stopping && broker->client_count == 0 && !broker->accepting && kdev_is_stopped(broker->kdev) &&
+	       place_is_stopped(broker->place);
 }
 
 void broker_free(struct broker *broker)
@@ -426,6 +447,7 @@ void broker_free(struct broker *broker)
 	for (unsigned i = 0; i < broker->server_count; i++)
 		server_free(broker->servers[i]);
 	kdev_free(broker->kdev);
+	place_free(broker->place);
 	fd_close(&broker->fd);
 	free(broker);
 }
@@ -453,6 +475,11 @@ unsigned broker_client_count(const struct broker *broker)
 struct client *broker_client(const struct broker *broker, unsigned index)
 {
 	return broker->clients[index];
+}
+
+struct place *broker_place(const struct broker *broker)
+{
+	return broker->place;
 }
 
 struct node *broker_node(const struct broker *broker)

@@ -19,6 +19,7 @@
 struct broker;
 struct client;
 struct node;
+struct place;
 struct server;
 
 /* On failure -errno and one line in @why. @node: the other role of this daemon, NULL without. */
@@ -45,6 +46,7 @@ unsigned broker_server_count(const struct broker *broker);
 struct server *broker_server(const struct broker *broker, unsigned index);
 unsigned broker_client_count(const struct broker *broker);
 struct client *broker_client(const struct broker *broker, unsigned index);
+struct place *broker_place(const struct broker *broker);
 struct node *broker_node(const struct broker *broker);
 const char *broker_socket(const struct broker *broker);
 /* What all sessions have counted since the start, those that have ended included. Returns how many sessions there were. */

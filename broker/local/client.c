@@ -27,6 +27,7 @@
 #define CLIENT_OPEN_NS	2700000000ull /* without a link by then it is told why there is no session, within three seconds */
 #define CLIENT_SEAT_NS	(LOCAL_OPEN_MS_MAX * NS_PER_MS) /* with one: the node is alive, and says itself when a worker fails */
 #define CLIENT_AGAIN_NS 200000000ull  /* between two tries to get a lost link back: each has a time limit of its own */
+#define CLIENT_SETTLE_NS (10 * NS_PER_MS) /* to look again whether the first reports have come */
 #define CLIENT_GREET_NS 10000000000ull /* a connection that says nothing is closed */
 
 static void client_recv_arm(struct client *client);
@@ -112,6 +113,8 @@ void client_end(struct client *client, enum session_end end, const char *why)
 	if (client->state != CLIENT_LIVE)
 		return;
 	log_info("pid %d (%s): session ended: %s", client->pid, client->program, why);
+	if (client->placed)
+		place_client_over(broker_place(client->broker), client, false);
 	client->state = CLIENT_DEAD;
 	snprintf(client->reason, sizeof(client->reason), "%s", why);
 	loop_timer_clear(client->loop, &client->timer);
@@ -147,6 +150,8 @@ static void client_gone(struct client *client)
 	if (client->state == CLIENT_GONE)
 		return;
 	client_log_calls(client);
+	if (client->placed)
+		place_client_over(broker_place(client->broker), client, client->state == CLIENT_LIVE);
 	if (client->state == CLIENT_LIVE)
 		log_debug("pid %d (%s): gone", client->pid, client->program);
 	client_leave(client, true);
@@ -251,6 +256,7 @@ void client_refuse(struct client *client, enum session_end end, const char *why)
 	put_u32(&w, end);
 	put_str(&w, why);
 	loop_timer_clear(client->loop, &client->timer);
+	loop_timer_clear(client->loop, &client->retry);
 	if (client_packet(client, bytes, w.at, NULL, 0)) {
 		client_gone(client);
 		return;
@@ -385,7 +391,7 @@ static void client_server_done(struct server_waiter *waiter, struct server *serv
 	if (client->state != CLIENT_OPENING)
 		return;
 	if (err) {
-		route_failed(&client->route, server, why);
+		route_failed(client->broker, &client->route, server, why);
 		client->server = NULL;
 		client_try(client);
 		return;
@@ -393,11 +399,24 @@ static void client_server_done(struct server_waiter *waiter, struct server *serv
 	client_attach(client);
 }
 
+static void client_settled(void *arg)
+{
+	struct client *client = arg;
+
+	if (client->state == CLIENT_OPENING && !client->server)
+		client_try(client);
+}
+
 static void client_try(struct client *client)
 {
 	char why[ROUTE_WHY_SIZE];
-	struct server *server = route_pick(client->broker, &client->route, why, sizeof(why));
+	struct server *server;
 
+	if (!place_is_settled(broker_place(client->broker), client->route.wanted)) {
+		loop_timer_set(client->loop, &client->retry, loop_now_ns(client->loop) + CLIENT_SETTLE_NS);
+		return;
+	}
+	server = route_pick(client->broker, client, why, sizeof(why));
 	if (!server) {
 		client_refuse(client, client->route.end ? client->route.end : END_NO_SERVER, why);
 		return;
@@ -443,7 +462,7 @@ static void client_timer(void *arg)
 			const char *last = client->on_link ? "the node did not attach a worker in time" :
 							     server_why(client->server);
 
-			route_failed(&client->route, client->server, *last ? last : "no answer in time");
+			route_failed(client->broker, &client->route, client->server, *last ? last : "no answer in time");
 		}
 		route_why(&client->route, why, sizeof(why));
 		client_refuse(client, END_NO_SERVER, why);
@@ -467,7 +486,7 @@ static void client_attached(struct client *client, struct reader *body)
 		return;
 	if (body->fault || end != END_NONE) {
 		/* Another server may have what this one lacks. */
-		route_failed(&client->route, client->server, *why ? why : "it refused without a reason");
+		route_failed(client->broker, &client->route, client->server, *why ? why : "it refused without a reason");
 		client->route.end = end ? end : END_PROTOCOL;
 		client_leave(client, false);
 		client->server = NULL;
@@ -490,6 +509,8 @@ static void client_attached(struct client *client, struct reader *body)
 	}
 	loop_timer_clear(client->loop, &client->timer);
 	client->state = CLIENT_LIVE;
+	client->retry.fire = client_overflow_retry;
+	place_client_live(broker_place(client->broker), client);
 	client_bell_arm(client);
 	log_info("pid %d (%s): session %u on %s", client->pid, client->program, client->mirror.id,
 		 server_name(client->server));
@@ -559,6 +580,7 @@ static int client_open(struct client *client, struct reader *r)
 	client_setting_find(client->settings, "GLEAM_SERVER=", client->route.wanted, sizeof(client->route.wanted));
 	if (client->kernel && client_kernel_limit(client))
 		return 0;
+	place_program_look(client->pid, client->settings, &client->route.program);
 	client->opened_ns = loop_now_ns(client->loop);
 	loop_timer_set(client->loop, &client->timer, client->opened_ns + CLIENT_OPEN_NS);
 	client_try(client);
@@ -612,7 +634,7 @@ void client_link_lost(struct client *client, struct server *server, const char *
 		return;
 	if (client->state == CLIENT_OPENING) {
 		client_leave(client, false);
-		route_failed(&client->route, server, why);
+		route_failed(client->broker, &client->route, server, why);
 		client->server = NULL;
 		client->mirror.dead = false;
 		client_memory_drop(client);
@@ -728,7 +750,7 @@ struct client *client_new(struct broker *broker, struct loop *loop, int fd, uint
 	client->born_ns = loop_now_ns(loop);
 	client->timer.fire = client_timer;
 	client->timer.arg = client;
-	client->retry.fire = client_overflow_retry;
+	client->retry.fire = client_settled;
 	client->retry.arg = client;
 	client->again.fire = client_again;
 	client->again.arg = client;

@@ -55,6 +55,15 @@ struct client {
 	uint64_t lost_ns; /* when the link was lost; 0: it is there, or nobody needs it */
 	char reason[256];
 
+	/* for the scheduler, since the session is live */
+	bool placed;
+	uint64_t live_ns;
+	uint64_t bulk_ns;     /* with bytes that wait for a lane */
+	uint64_t polled_ns;   /* when that was looked at last */
+	bool bulk_was;	      /* and whether it was so */
+	uint64_t memory_most; /* bytes of device memory */
+	struct report_seat seat; /* what its node has told of it */
+
 	uint8_t *packet; /* LOCAL_MSG_MAX bytes */
 	uint64_t recv_tag;
 	bool receiving;

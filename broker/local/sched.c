@@ -197,7 +197,7 @@ static enum node_fault node_fault(const struct sched *sched, uint32_t index, con
 		return FAULT_NAME;
 	if (request->tried && request->tried[index / 64] & 1ull << index % 64)
 		return FAULT_TRIED;
-	if (!state->up)
+	if (!state->up && !request->even_down)
 		return FAULT_DOWN;
 	/* It would take the client with it when it goes again. */
 	if (node->flaps >= FLAPS_MANY && now - node->up_at < node_settle(node))
@@ -208,7 +208,7 @@ static enum node_fault node_fault(const struct sched *sched, uint32_t index, con
 		return FAULT_GPUS;
 	if (state->sessions_max > 0 && state->sessions >= state->sessions_max)
 		return FAULT_FULL;
-	if (request->profile && request->profile->memory > memory_left(node))
+	if (request->profile && request->profile->memory > memory_left(node) && !(request->wanted && *request->wanted))
 		return FAULT_MEMORY;
 	return FAULT_NONE;
 }
@@ -306,7 +306,7 @@ uint32_t sched_pick(struct sched *sched, const struct sched_request *request, do
 	for (uint32_t i = 0; i < sched->node_count; i++) {
 		if (node_fault(sched, i, request, now) != FAULT_NONE)
 			continue;
-		if (node_is_doubtful(&sched->nodes[i], now)) {
+		if (!sched->nodes[i].state.up || node_is_doubtful(&sched->nodes[i], now)) {
 			doubtful++;
 			continue;
 		}
@@ -418,7 +418,7 @@ int sched_client_add(struct sched *sched, uint32_t id, uint32_t node, uint64_t d
 	if (request->profile)
 		client->profile = *request->profile;
 	sched->nodes[node].clients++;
-	sched->nodes[node].latency_clients += client->priority == SCHED_LATENCY;
+	sched->nodes[node].latency_clients += client->priority == PRIORITY_LATENCY;
 	sched->nodes[node].failed_at = SCHED_UNKNOWN;
 	client_expect(sched, client, now);
 	return 0;
@@ -498,7 +498,7 @@ void sched_client_remove(struct sched *sched, uint32_t id, const struct sched_us
 		bias_learn(node, client, decision, usage->wall, now);
 	}
 	node->clients--;
-	node->latency_clients -= client->priority == SCHED_LATENCY;
+	node->latency_clients -= client->priority == PRIORITY_LATENCY;
 	client_weigh(sched, client, 0, 0, 0);
 	*client = sched->clients[--sched->client_count];
 }
@@ -510,13 +510,13 @@ void sched_client_moved(struct sched *sched, uint32_t id, uint32_t to, double no
 	if (!client || client->node == to)
 		return;
 	sched->nodes[client->node].clients--;
-	sched->nodes[client->node].latency_clients -= client->priority == SCHED_LATENCY;
+	sched->nodes[client->node].latency_clients -= client->priority == PRIORITY_LATENCY;
 	client_weigh(sched, client, 0, 0, 0);
 	client->node = to;
 	client->better = SCHED_NONE;
 	client->added_at = now;
 	sched->nodes[to].clients++;
-	sched->nodes[to].latency_clients += client->priority == SCHED_LATENCY;
+	sched->nodes[to].latency_clients += client->priority == PRIORITY_LATENCY;
 	client_expect(sched, client, now);
 }
 

@@ -57,7 +57,7 @@ uint32_t sched_node_count(const struct sched *sched);
 
 /* ---- requests ---- */
 
-enum sched_priority { SCHED_BATCH, SCHED_NORMAL, SCHED_LATENCY, SCHED_PRIORITIES };
+enum sched_priority { PRIORITY_BATCH, PRIORITY_NORMAL, PRIORITY_LATENCY, PRIORITIES };
 
 struct sched_request {
 	const struct sched_profile *profile; /* NULL: nothing is known of the program */
@@ -66,7 +66,8 @@ struct sched_request {
 	int64_t pid;
 	uint32_t uid;
 	enum sched_priority priority;
-	const char *wanted;	/* this node and no other; NULL or "": any */
+	bool even_down;		/* where nobody else can, nodes that are down may be tried */
+	const char *wanted;	/* this node and no other; NULL or "": any. Then its memory is the caller's business */
 	const uint64_t *tried;	/* bit per node: not these; NULL: none has been */
 	/* Bytes of its model that @node does not hold; NULL: nobody knows, none are assumed. */
 	double (*uncached)(void *arg, uint32_t node);

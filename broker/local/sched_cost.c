@@ -54,7 +54,7 @@ void sched_cost_without(const struct sched *sched, uint32_t index, const struct 
 	if (cost.contention < 0)
 		cost.contention = 0;
 	/* Who is to be answered fast is not crowded by who has time. */
-	if (request->priority == SCHED_BATCH && node->latency_clients)
+	if (request->priority == PRIORITY_BATCH && node->latency_clients)
 		cost.contention += node->latency_clients / gpus;
 	cost.uncached = request->uncached ? sched_known_or(request->uncached(request->uncached_arg, index), 0) : 0;
 	cost.start = (state->warm > 0 ? SCHED_START_WARM : SCHED_START_COLD) + cost.uncached / bandwidth;

@@ -115,6 +115,8 @@ static int server_message(void *owner, struct link *link, const struct link_hdr 
 			return -EPROTO;
 		server->reported = true;
 		server->told_ns = loop_now_ns(server->loop);
+		if (server->ops->reported)
+			server->ops->reported(server->owner, server);
 		return 0;
 	}
 	return server->ops->message(server->owner, server, hdr, body);

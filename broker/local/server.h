@@ -27,6 +27,8 @@ struct server_waiter {
 struct server_ops {
 	/* A message for a session of this server. -errno: a breach, the link ends. */
 	int (*message)(void *owner, struct server *server, const struct link_hdr *hdr, struct reader *body);
+	/* server_report() is new; may be NULL. */
+	void (*reported)(void *owner, struct server *server);
 	/* The link is gone: every session on it must leave it, now. */
 	void (*lost)(void *owner, struct server *server, const char *why);
 };

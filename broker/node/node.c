@@ -248,6 +248,8 @@ static int node_attach(struct node *node, struct peer *peer, uint32_t session, s
 	return 0;
 }
 
+static void report_send(struct node *node, struct peer *peer);
+
 static int node_span(struct peer *peer, const struct link_hdr *hdr, struct reader *body)
 {
 	uint64_t position = get_u64(body);
@@ -369,12 +371,19 @@ static int node_detach_away(struct node *node, struct peer *peer, struct reader 
 	return 0;
 }
 
+static void node_account(struct node *node, bool now_idle);
+
 static void node_detach(struct peer *peer, uint32_t session)
 {
 	struct mirror *mirror = link_mirror_get(peer->link, session);
 
 	if (!mirror)
 		return;
+	/* What it used in the end: its broker remembers that for the next run. */
+	if (peer->report_ns) {
+		node_account(peer->node, true);
+		report_send(peer->node, peer);
+	}
 	seat_end((struct seat *)mirror, END_CLIENT_GONE, "the client is gone", false);
 	mirror_put(mirror);
 }
@@ -409,7 +418,7 @@ void node_report(const struct node *node, struct report *report_out)
 	*report_out = report;
 }
 
-static void report_send(const struct node *node, struct peer *peer)
+static void report_send(struct node *node, struct peer *peer)
 {
 	uint8_t bytes[REPORT_SIZE_MAX] __attribute__((aligned(8)));
 	struct writer w = writer_on(bytes, sizeof(bytes));

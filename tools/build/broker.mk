@@ -3,9 +3,13 @@
 BROKER_LIB := $(addprefix broker/lib/,ring.c shm.c slot.c fd.c log.c hash.c key.c conf.c json.c visible.c)
 BROKER_CORE := $(addprefix broker/core/,loop.c record.c tls.c conn.c hello.c lane.c link.c address.c)
 BROKER_NODE := $(addprefix broker/node/,proc.c pool.c seat.c gate.c setting.c probe.c probe_main.c probe_speed.c gpus.c node.c)
-BROKER_LOCAL := $(addprefix broker/local/,dial.c server.c route.c client.c flow.c journal.c broker.c state.c control.c kdev.c knl.c)
-BROKER_LIBS := -lm -luring -lssl -lcrypto -linih -ldl $(shell $(PKG_CONFIG) --libs libnl-genl-3.0)
-CPPFLAGS += $(shell $(PKG_CONFIG) --cflags libnl-genl-3.0)
+# Free of I/O: gleam-sim runs the same.
+SCHED := $(addprefix broker/local/,sched.c sched_cost.c sched_profile.c sched_policy_cost.c sched_policy_load.c \
+	sched_policy_turn.c sched_policy_pinned.c)
+BROKER_LOCAL := $(addprefix broker/local/,dial.c server.c route.c client.c flow.c journal.c broker.c state.c control.c kdev.c knl.c \
+	place.c place_store.c netwatch.c) $(SCHED)
+BROKER_LIBS := -lm -luring -lssl -lcrypto -linih -ldl $(shell $(PKG_CONFIG) --libs libnl-genl-3.0 libnl-route-3.0)
+CPPFLAGS += $(shell $(PKG_CONFIG) --cflags libnl-genl-3.0 libnl-route-3.0)
 ifeq ($(CONFIG_GLEAM_FUSE),y)
 BROKER_LOCAL += $(addprefix broker/local/,tree.c tree_node.c tree_file.c tree_mount.c metrics.c)
 BROKER_LIBS += $(shell $(PKG_CONFIG) --libs fuse3)

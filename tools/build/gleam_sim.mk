@@ -1,6 +1,3 @@
-# gleam-sim, and the tests of the scheduler, which it runs as gleamd does.
-
-SCHED := $(addprefix broker/local/,sched.c sched_cost.c sched_profile.c sched_policy_cost.c sched_policy_load.c \
-	sched_policy_turn.c sched_policy_pinned.c)
+# gleam-sim: the scheduler (SCHED, in broker.mk) in a simulated cluster.
 
 $(eval $(call program,bin/gleam-sim,$(sort $(wildcard tools/gleam-sim/*.c)) $(SCHED),-lm))

@@ -127,7 +127,7 @@ static int node_line(struct reading *r)
 static int program_line(struct reading *r)
 {
 	struct scenario *s = r->scenario;
-	struct program_class p = { .weight = 1, .priority = SCHED_NORMAL };
+	struct program_class p = { .weight = 1, .priority = PRIORITY_NORMAL };
 	struct field fields[] = {
 		{ "weight", &p.weight, NULL, false, false }, { "steps", &p.steps, NULL, true, false },
 		{ "cpu", &p.cpu, NULL, true, false },	     { "gpu", &p.gpu, NULL, true, false },
@@ -143,7 +143,7 @@ static int program_line(struct reading *r)
 	if (r->count >= 4 && strcmp(r->words[r->count - 2], "priority") == 0) {
 		const char *word = r->words[r->count - 1];
 
-		p.priority = strcmp(word, "latency") == 0 ? SCHED_LATENCY : strcmp(word, "batch") == 0 ? SCHED_BATCH : SCHED_NORMAL;
+		p.priority = strcmp(word, "latency") == 0 ? PRIORITY_LATENCY : strcmp(word, "batch") == 0 ? PRIORITY_BATCH : PRIORITY_NORMAL;
 		r->count -= 2;
 	}
 	err = fields_read(r, 2, fields, sizeof(fields) / sizeof(fields[0]));
