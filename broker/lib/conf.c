@@ -100,16 +100,6 @@ static int speed_set(double *place, const char *value, char *why, size_t why_siz
 	return 0;
 }
 
-static int bool_set(bool *place, const char *value, char *why, size_t why_size)
-{
-	if (strcmp(value, "yes") != 0 && strcmp(value, "no") != 0) {
-		snprintf(why, why_size, "`%s` is neither yes nor no", value);
-		return -EINVAL;
-	}
-	*place = strcmp(value, "yes") == 0;
-	return 0;
-}
-
 /* A name that can be a file's, as in /gleam/servers. */
 static int server_set(struct conf *conf, const char *name, const char *value, char *why, size_t why_size)
 {
@@ -167,8 +157,6 @@ int conf_set(struct conf *conf, const char *section, const char *name, const cha
 		return text_set(conf->policy, sizeof(conf->policy), value, why, why_size);
 	if (IS("scheduler", "profiles"))
 		return text_set(conf->profiles, sizeof(conf->profiles), value, why, why_size);
-	if (IS("scheduler", "discover"))
-		return bool_set(&conf->discover, value, why, why_size);
 	if (IS("node", "sessions"))
 		return count_set(&conf->sessions_max, value, 1, 4096, why, why_size);
 	if (IS("node", "sessions_per_link"))

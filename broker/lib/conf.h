@@ -5,7 +5,7 @@
  *	[daemon]  socket, log
  *	[servers] NAME = ADDRESS:PORT ...
  *	[node]    listen, driver, worker, user, warm, speed, sessions, sessions_per_link
- *	[scheduler] policy, profiles, discover
+ *	[scheduler] policy, profiles
  *	[link]    lanes, keepalive, grace
  *	[key]     file
  *	[tree]    mount (a directory, or no)
@@ -51,7 +51,6 @@ struct conf {
 	char mount[CONF_PATH_SIZE]; /* where /gleam is; "": nowhere */
 	char policy[CONF_NAME_SIZE];
 	char profiles[CONF_PATH_SIZE]; /* file that remembers programs; "": the default place; "no": none */
-	bool discover;		       /* look for servers, and announce this one, by DNS-SD */
 };
 
 void conf_init(struct conf *conf);

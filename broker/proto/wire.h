@@ -73,7 +73,7 @@ enum notice {
 
 /* ---- links: between a broker and a node, inside TLS ---- */
 
-#define LINK_VERSION   2
+#define LINK_VERSION   3
 #define LINK_MSG_MAX   (SESSION_CELL_SIZE_MAX + 4096u)
 #define SESSION_CELL_SIZE_MAX (1u << 20)
 #define LINK_PORT      4711
