@@ -478,7 +478,7 @@ static void bias_learn(struct sched_node *node, const struct sched_client *clien
 
 	if (!client->known || client->profile.runs < BIAS_RUNS || run <= 0 || wall < SCHED_PROFILE_LEAST)
 		return;
-	ratio = log(clamp(wall / (run / decision->cost.bias), 0.125, 16));
+	ratio = log(clamp(wall / (run / decision->cost.bias), 0.125, 32));
 	node->bias = clamp(old + BIAS_WEIGHT * (ratio - old), log(SCHED_BIAS_MIN), log(SCHED_BIAS_MAX));
 	node->bias_at = now;
 }

@@ -20,7 +20,7 @@
 #define SCHED_OTHERS	1.0  /* what a second of another's counts against one's own */
 #define SCHED_NEAR	1.05 /* a second best within this factor may be taken as well */
 #define SCHED_BIAS_MIN	0.5
-#define SCHED_BIAS_MAX	8.0
+#define SCHED_BIAS_MAX	16.0
 #define SCHED_BIAS_HALF_S 300.0 /* a node's bias loses half of itself in so long */
 
 struct sched_node {

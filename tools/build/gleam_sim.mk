@@ -1,3 +1,4 @@
 # gleam-sim: the scheduler (SCHED, in broker.mk) in a simulated cluster.
 
 $(eval $(call program,bin/gleam-sim,$(sort $(wildcard tools/gleam-sim/*.c)) $(SCHED),-lm))
+$(eval $(call unit,test_sched,tests/unit/test_sched.c $(SCHED),-lm))
