@@ -462,12 +462,13 @@ static void node_sample(void *arg)
 	for (unsigned i = 0; i < node->peer_count; i++)
 		node->peers[i]->samples[node->sample_at % NODE_SAMPLES_NOW] = 0;
 	for (unsigned i = 0; i < node->seat_count; i++) {
-		struct peer *peer = seat_is_busy(node->seats[i]) ? peer_of(node, seat_link(node->seats[i])) : NULL;
+		struct peer *peer = peer_of(node, seat_link(node->seats[i]));
 
-		if (!peer)
+		if (!seat_is_busy(node->seats[i]))
 			continue;
 		busy++;
-		peer->samples[node->sample_at % NODE_SAMPLES_NOW]++;
+		if (peer)
+			peer->samples[node->sample_at % NODE_SAMPLES_NOW]++;
 	}
 	if (now - node->rate_ns >= NS_PER_S)
 		node_rates(node, now);
