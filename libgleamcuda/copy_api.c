@@ -15,6 +15,7 @@
 #include "libgleamcuda/copy.h"
 #include "libgleamcuda/exposed.h"
 #include "libgleamcuda/graph.h"
+#include "libgleamcuda/peer.h"
 #include "libgleamcuda/stream.h"
 
 /* ---- capture ---- */
@@ -77,7 +78,11 @@ static CUresult linear(struct call *call, uint64_t dst, int want_dst, uint64_t s
 
 		return copy_captured(call, c.stream, &box);
 	}
-	return copy_run(call, &c);
+	if (!async)
+		result = peer_copy_order(call, dst, src, false);
+	if (!result)
+		result = copy_run(call, &c);
+	return result || async ? result : peer_copy_order(call, dst, src, true);
 }
 
 #define HOST(pointer) ((uint64_t)(uintptr_t)(pointer))
@@ -346,7 +351,11 @@ static CUresult run_3d_peer(struct call *call, const CUDA_MEMCPY3D_PEER *p, CUst
 			     p->srcY, p->srcZ };
 	dst = (struct copy_side){ p->dstMemoryType, p->dstHost, p->dstDevice, p->dstPitch, p->dstHeight, p->dstXInBytes,
 			     p->dstY, p->dstZ };
-	return boxes(call, &dst, &src, p->WidthInBytes, p->Height, p->Depth, hStream, async);
+	if (!async)
+		result = peer_copy_order(call, p->dstDevice, p->srcDevice, false);
+	if (!result)
+		result = boxes(call, &dst, &src, p->WidthInBytes, p->Height, p->Depth, hStream, async);
+	return result || async ? result : peer_copy_order(call, p->dstDevice, p->srcDevice, true);
 }
 
 CUresult do_cuMemcpy3DPeer(struct call *call, const CUDA_MEMCPY3D_PEER *pCopy)

@@ -14,6 +14,7 @@
 #include "libgleamcuda/call.h"
 #include "libgleamcuda/context.h"
 #include "libgleamcuda/log.h"
+#include "libgleamcuda/peer.h"
 #include "libgleamcuda/session.h"
 
 static struct {
@@ -402,12 +403,6 @@ CUresult do_cuDeviceGetTexture1DLinearMaxWidth(struct call *call, size_t *maxWid
 
 /* ---- between devices ---- */
 
-/* Access between the memories of two GPUs isn't offered yet, so nothing that rests on it is either. */
-static int32_t p2p_state(CUdevice_P2PAttribute attrib, int32_t raw)
-{
-	return attrib == CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK ? raw : 0;
-}
-
 CUresult do_cuDeviceGetP2PAttribute(struct call *call, int *value, CUdevice_P2PAttribute attrib, CUdevice srcDevice,
 				    CUdevice dstDevice)
 {
@@ -419,7 +414,7 @@ CUresult do_cuDeviceGetP2PAttribute(struct call *call, int *value, CUdevice_P2PA
 		return CUDA_ERROR_INVALID_DEVICE;
 	if ((uint32_t)attrib == 0 || (uint32_t)attrib >= SNAPSHOT_P2P)
 		return CUDA_ERROR_INVALID_VALUE;
-	*value = p2p_state(attrib, call->session->snapshot.p2p[src->node_device][dst->node_device][attrib]);
+	*value = call->session->snapshot.p2p[src->node_device][dst->node_device][attrib];
 	return CUDA_SUCCESS;
 }
 
@@ -429,7 +424,7 @@ CUresult do_cuDeviceCanAccessPeer(struct call *call, int *canAccessPeer, CUdevic
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!device_at(dev) || !device_at(peerDev))
 		return CUDA_ERROR_INVALID_DEVICE;
-	*canAccessPeer = 0;
+	*canAccessPeer = peer_possible(call, dev, peerDev);
 	return CUDA_SUCCESS;
 }
 

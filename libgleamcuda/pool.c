@@ -18,6 +18,7 @@
 #include "libgleamcuda/graph.h"
 #include "libgleamcuda/handle.h"
 #include "libgleamcuda/memory.h"
+#include "libgleamcuda/peer.h"
 #include "libgleamcuda/range.h"
 #include "libgleamcuda/session.h"
 #include "libgleamcuda/stable.h"
@@ -42,6 +43,7 @@ struct pool {
 	CUmemPoolProps props;
 	/* guarded by lock */
 	bool dead; /* destroyed, while allocations live */
+	uint32_t open; /* bit per other device that reaches its memory */
 	struct block *free;
 	uint64_t threshold;
 	uint64_t reserved, reserved_high;
@@ -209,6 +211,19 @@ static CUresult alloc_captured(struct call *call, struct pool *pool, uint64_t si
 	return result;
 }
 
+/* Memory of the pool's device, whatever device is current. */
+static CUresult block_take(struct call *call, struct block *block, const struct stream *stream)
+{
+	struct context *current = call->context;
+	CUresult result;
+
+	call->context = stream->context->device == block->pool->device ? stream->context :
+									  context_primary(block->pool->device);
+	result = memory_take(call, block->size, &block->address, &block->owner);
+	call->context = current;
+	return result;
+}
+
 static CUresult pool_alloc(struct call *call, struct pool *pool, uint64_t size, CUstream hStream, CUdeviceptr *dptr)
 {
 	struct range range = { .size = size, .kind = RANGE_DEVICE, .device = pool->device, .pool = pool->handle };
@@ -230,8 +245,8 @@ static CUresult pool_alloc(struct call *call, struct pool *pool, uint64_t size, 
 		*dptr = 0;
 		return CUDA_SUCCESS;
 	}
-	if (stream->context->device != pool->device)
-		return CUDA_ERROR_INVALID_VALUE; /* peer access to a pool is refused when it is asked for */
+	if (stream->context->device != pool->device && !(pool->open >> stream->context->device & 1))
+		return CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&lock);
 	block = block_reuse_locked(call, pool, size, stream);
 	pthread_mutex_unlock(&lock);
@@ -242,13 +257,13 @@ static CUresult pool_alloc(struct call *call, struct pool *pool, uint64_t size, 
 		block->pool = pool;
 		block->size = size < SLAB_LIMIT ? (size + MEMORY_ALIGN - 1) & ~(uint64_t)(MEMORY_ALIGN - 1) :
 						  (size + PIECE_SMALL - 1) & ~(PIECE_SMALL - 1);
-		result = memory_take(call, block->size, &block->address, &block->owner);
+		result = block_take(call, block, stream);
 		if (result == CUDA_ERROR_OUT_OF_MEMORY && __atomic_load_n(&idle, __ATOMIC_RELAXED)) {
 			/* Pools may be sitting on memory that has come free. */
 			result = context_wait(call);
 			pool_trim(call, pool, 0);
 			if (!result)
-				result = memory_take(call, block->size, &block->address, &block->owner);
+				result = block_take(call, block, stream);
 		}
 		if (result) {
 			free(block);
@@ -446,6 +461,18 @@ CUresult do_cuMemPoolCreate(struct call *call, CUmemoryPool *pool_out, const CUm
 	return CUDA_SUCCESS;
 }
 
+/* Blocks of pools lie beside other memory of their device, which is opened as a whole. */
+static CUresult pool_open(struct call *call, struct pool *pool, int device, bool on)
+{
+	bool was;
+
+	pthread_mutex_lock(&lock);
+	was = pool->open >> device & 1;
+	pool->open = on ? pool->open | 1u << device : pool->open & ~(1u << device);
+	pthread_mutex_unlock(&lock);
+	return was == on ? CUDA_SUCCESS : peer_device(call, device, pool->device, on);
+}
+
 CUresult do_cuMemPoolDestroy(struct call *call, CUmemoryPool handle)
 {
 	struct pool *pool = pool_of(handle);
@@ -466,6 +493,9 @@ CUresult do_cuMemPoolDestroy(struct call *call, CUmemoryPool handle)
 	pthread_mutex_unlock(&lock);
 	if (!call->context)
 		call->context = context_primary(pool->device);
+	for (int d = 0; d < device_count(); d++)
+		if (pool->open >> d & 1)
+			pool_open(call, pool, d, false);
 	/* Blocks that work still uses come back by memory's own quarantine. */
 	while (pool->free) {
 		struct block *block;
@@ -580,18 +610,25 @@ CUresult do_cuMemPoolSetAttribute(struct call *call, CUmemoryPool handle, CUmemP
 CUresult do_cuMemPoolSetAccess(struct call *call, CUmemoryPool handle, const CUmemAccessDesc *map, size_t count)
 {
 	struct pool *pool = pool_of(handle);
+	CUresult result = CUDA_SUCCESS;
 
 	if (!pool || (count && !map))
 		return CUDA_ERROR_INVALID_VALUE;
 	for (size_t i = 0; i < count; i++) {
 		if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE)
 			return CUDA_ERROR_INVALID_VALUE;
-		if (map[i].location.id != pool->device)
-			return call_refuse(call, "peer access is not built yet");
-		if (map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
-			return CUDA_ERROR_INVALID_VALUE; /* the pool's own device always has access */
+		/* The pool's own device always has access. */
+		if (map[i].location.id == pool->device && map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+			return CUDA_ERROR_INVALID_VALUE;
+		if (map[i].location.id != pool->device && !peer_possible(call, map[i].location.id, pool->device))
+			return CUDA_ERROR_INVALID_DEVICE;
+		if (map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE && map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
+			return CUDA_ERROR_INVALID_VALUE; /* reading alone is not for pools */
 	}
-	return CUDA_SUCCESS;
+	for (size_t i = 0; i < count && !result; i++)
+		if (map[i].location.id != pool->device)
+			result = pool_open(call, pool, map[i].location.id, map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE);
+	return result;
 }
 
 CUresult do_cuMemPoolGetAccess(struct call *call, CUmemAccess_flags *flags, CUmemoryPool memPool, CUmemLocation *location)
@@ -601,7 +638,8 @@ CUresult do_cuMemPoolGetAccess(struct call *call, CUmemAccess_flags *flags, CUme
 	if (!pool || !flags || !location || location->type != CU_MEM_LOCATION_TYPE_DEVICE || location->id < 0 ||
 	    location->id >= device_count())
 		return CUDA_ERROR_INVALID_VALUE;
-	*flags = location->id == pool->device ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+	*flags = location->id == pool->device || pool->open >> location->id & 1 ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE :
+										 CU_MEM_ACCESS_FLAGS_PROT_NONE;
 	return CUDA_SUCCESS;
 }
 

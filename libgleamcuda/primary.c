@@ -115,25 +115,3 @@ CUresult do_cuDevicePrimaryCtxSetFlags_v2(struct call *call, CUdevice dev, unsig
 	pthread_mutex_unlock(&lifecycle_lock);
 	return CUDA_SUCCESS;
 }
-
-/* ---- access to the memory of another GPU: not offered yet ---- */
-
-CUresult do_cuCtxEnablePeerAccess(struct call *call, CUcontext peerContext, unsigned int Flags)
-{
-	struct context *peer = context_find(peerContext);
-
-	if (!peer || !__atomic_load_n(&peer->active, __ATOMIC_ACQUIRE))
-		return CUDA_ERROR_INVALID_CONTEXT;
-	if (Flags)
-		return CUDA_ERROR_INVALID_VALUE;
-	return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
-}
-
-CUresult do_cuCtxDisablePeerAccess(struct call *call, CUcontext peerContext)
-{
-	struct context *peer = context_find(peerContext);
-
-	if (!peer || !__atomic_load_n(&peer->active, __ATOMIC_ACQUIRE))
-		return CUDA_ERROR_INVALID_CONTEXT;
-	return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
-}

@@ -320,6 +320,23 @@ int range_flags(uint64_t start, uint32_t clear, uint32_t set)
 	return err;
 }
 
+int range_access(uint64_t start, int device, uint32_t access)
+{
+	int err = -ENOENT;
+
+	pthread_rwlock_wrlock(&map.lock);
+
+	struct node *node = tree_at(map.ranges, start);
+
+	if (node && node->start == start) {
+		node->range->access &= ~(3u << 2 * device);
+		node->range->access |= (access & 3) << 2 * device;
+		err = 0;
+	}
+	pthread_rwlock_unlock(&map.lock);
+	return err;
+}
+
 int range_place(uint64_t start, uint64_t dev)
 {
 	struct node *alias = node_new(dev, 1);

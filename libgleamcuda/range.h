@@ -39,6 +39,7 @@ struct range {
 	enum range_kind kind;
 	uint32_t flags;	 /* enum range_flag */
 	int device;	 /* ordinal as the program sees it; -1 where none is tied to it */
+	uint32_t access; /* of mapped memory: two bits per device as the program counts, CUmemAccess_flags */
 	uint32_t handle_types; /* CUmemAllocationHandleType bits of mapped and pool memory */
 	struct context *context; /* NULL for mapped memory and pools */
 	uint64_t buffer_id; /* range_add() gives the next one where this is 0; never used again */
@@ -67,6 +68,8 @@ bool range_find_next(uint64_t address, struct range *range_out);
 bool range_overlaps(uint64_t address, uint64_t size);
 /* Clear and set flags of the range that begins at @start. -ENOENT. */
 int range_flags(uint64_t start, uint32_t clear, uint32_t set);
+/* Set what device @device may do with the mapped range that begins at @start: CUmemAccess_flags. -ENOENT. */
+int range_access(uint64_t start, int device, uint32_t access);
 /* Give the range that begins at @start its device address (mapping that was put off). -ENOENT, -EEXIST. */
 int range_place(uint64_t start, uint64_t dev);
 /* Remove all ranges of @context and hand each to @each (NULL is fine), outside of the lock. Returns their number. */

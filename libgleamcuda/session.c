@@ -34,6 +34,7 @@
 #include "libgleamcuda/log.h"
 #include "libgleamcuda/logs.h"
 #include "libgleamcuda/memory.h"
+#include "libgleamcuda/peer.h"
 #include "libgleamcuda/program.h"
 #include "libgleamcuda/service.h"
 #include "libgleamcuda/stream.h"
@@ -432,6 +433,7 @@ int session_open(CUresult *result_out)
 	context_on_close(texture_context_closed);
 	context_on_close(array_context_closed);
 	context_on_close(memory_context_closed);
+	context_on_close(peer_context_closed);
 	logs_start();
 	context_on_close(link_context_closed);
 	context_on_close(programs_context_gone);

@@ -14,6 +14,7 @@
 #include "libgleamcuda/context.h"
 #include "libgleamcuda/handle.h"
 #include "libgleamcuda/memory.h"
+#include "libgleamcuda/peer.h"
 #include "libgleamcuda/range.h"
 #include "libgleamcuda/session.h"
 #include "libgleamcuda/stable.h"
@@ -306,6 +307,32 @@ CUresult do_cuMemUnmap(struct call *call, CUdeviceptr ptr, size_t size)
 	return CUDA_SUCCESS;
 }
 
+/* Can @device reach what is mapped there? Its own memory, and that of a peer. */
+static bool mappings_in_reach(const struct call *call, uint64_t ptr, uint64_t size, int device)
+{
+	struct range range;
+
+	for (uint64_t at = ptr; at < ptr + size && range_find(at, &range); at = range.start + range.size)
+		if (range.device != device && range.device >= 0 && !peer_possible(call, device, range.device))
+			return false;
+	return true;
+}
+
+static void mappings_note(uint64_t ptr, uint64_t size, int device, uint32_t access)
+{
+	struct range range;
+
+	for (uint64_t at = ptr; at < ptr + size && range_find(at, &range); at = range.start + range.size) {
+		range_access(at, device, access);
+		/* Questions about the pointer alone are about the memory's own device. */
+		if (range.device == device)
+			range_flags(at, RANGE_NO_ACCESS | RANGE_READ_ONLY,
+				    access == CU_MEM_ACCESS_FLAGS_PROT_NONE ? RANGE_NO_ACCESS :
+				    access == CU_MEM_ACCESS_FLAGS_PROT_READ ? RANGE_READ_ONLY :
+									      0);
+	}
+}
+
 CUresult do_cuMemSetAccess(struct call *call, CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)
 {
 	struct msg_gleamVmmAccess m = { .address = ptr, .size = size };
@@ -321,22 +348,14 @@ CUresult do_cuMemSetAccess(struct call *call, CUdeviceptr ptr, size_t size, cons
 		if (m.access != CU_MEM_ACCESS_FLAGS_PROT_NONE && m.access != CU_MEM_ACCESS_FLAGS_PROT_READ &&
 		    m.access != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
 			return CUDA_ERROR_INVALID_VALUE;
+		if (m.access != CU_MEM_ACCESS_FLAGS_PROT_NONE && !mappings_in_reach(call, ptr, size, desc[i].location.id))
+			return CUDA_ERROR_INVALID_DEVICE;
 		result = call_open(call, OP_gleamVmmAccess, msg_gleamVmmAccess_size(&m));
 		if (result)
 			break;
 		msg_gleamVmmAccess_put(&call->w, &m);
 		call_post(call);
-		for (uint64_t at = ptr; at < ptr + size;) {
-			struct range range;
-
-			if (!range_find(at, &range))
-				break;
-			range_flags(at, RANGE_NO_ACCESS | RANGE_READ_ONLY,
-				    m.access == CU_MEM_ACCESS_FLAGS_PROT_NONE ? RANGE_NO_ACCESS :
-				    m.access == CU_MEM_ACCESS_FLAGS_PROT_READ ? RANGE_READ_ONLY :
-										0);
-			at = range.start + range.size;
-		}
+		mappings_note(ptr, size, desc[i].location.id, m.access);
 	}
 	return result;
 }
@@ -350,11 +369,7 @@ CUresult do_cuMemGetAccess(struct call *call, unsigned long long *flags, const C
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!location_device(location, &device))
 		return CUDA_ERROR_INVALID_DEVICE;
-	if (range.flags & RANGE_NO_ACCESS || device != ((struct vmm *)range.owner)->node_device)
-		*flags = CU_MEM_ACCESS_FLAGS_PROT_NONE;
-	else
-		*flags = range.flags & RANGE_READ_ONLY ? CU_MEM_ACCESS_FLAGS_PROT_READ :
-							 CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+	*flags = range.access >> 2 * location->id & 3;
 	return CUDA_SUCCESS;
 }
 

@@ -174,6 +174,10 @@ static bool range_open(const struct soft_context *context, const struct soft_ran
 	case SOFT_RANGE_HEAP:
 		return range->device == context->device->ordinal ||
 		       atomic_load(&context->peers) >> range->device & 1;
+	case SOFT_RANGE_POOL:
+		return range->device == context->device->ordinal || soft_pool_is_open(range->owner, context->device->ordinal);
+	case SOFT_RANGE_PHYSICAL:
+		return range->readers >> context->device->ordinal & 1;
 	default:
 		return true;
 	}
@@ -181,10 +185,13 @@ static bool range_open(const struct soft_context *context, const struct soft_ran
 
 static int host_lookup(void *user, uint64_t address, struct ptx_range *range_out)
 {
+	const struct soft_context *context = user;
 	struct soft_range range;
 
-	if (!soft_map_find(address, &range) || !range_open(user, &range))
+	if (!soft_map_find(address, &range) || !range_open(context, &range))
 		return -EFAULT;
+	if (range.kind == SOFT_RANGE_PHYSICAL)
+		range.read_only = !(range.writers >> context->device->ordinal & 1);
 	*range_out = (struct ptx_range){ .base = range.base, .size = range.size, .read_only = range.read_only };
 	return 0;
 }

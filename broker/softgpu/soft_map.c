@@ -245,7 +245,12 @@ bool soft_map_touches(uint64_t address, uint64_t size)
 	return touches;
 }
 
-bool soft_map_protect(uint64_t address, uint64_t size, bool blocked, bool read_only)
+static uint32_t bit_set(uint32_t bits, CUdevice device, bool on)
+{
+	return on ? bits | 1u << device : bits & ~(1u << device);
+}
+
+bool soft_map_protect(uint64_t address, uint64_t size, CUdevice device, bool read, bool write)
 {
 	uint64_t end = address + size;
 	uint64_t at = address;
@@ -259,8 +264,10 @@ bool soft_map_protect(uint64_t address, uint64_t size, bool blocked, bool read_o
 	}
 	if (at == end) {
 		for (size_t i = first; i < last; i++) {
-			ranges[i].blocked = blocked;
-			ranges[i].read_only = read_only;
+			ranges[i].readers = bit_set(ranges[i].readers, device, read);
+			ranges[i].writers = bit_set(ranges[i].writers, device, write);
+			ranges[i].blocked = !ranges[i].readers;
+			ranges[i].read_only = !ranges[i].writers;
 		}
 		atomic_fetch_add(&soft_map_generation, 1);
 	}

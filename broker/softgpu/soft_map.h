@@ -33,8 +33,9 @@ struct soft_range {
 	enum soft_range_kind kind;
 	CUdevice device;	      /* -1 for host memory */
 	unsigned int flags;	      /* those of the call that made it */
-	bool blocked;		      /* mapped without access */
-	bool read_only;
+	bool blocked;		      /* mapped without access for anybody */
+	bool read_only;		      /* for everybody */
+	uint32_t readers, writers;    /* of mapped memory: bit per device that may */
 	bool sync;		      /* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS */
 	struct soft_context *context; /* compared only; NULL where the memory belongs to none */
 	uint64_t context_handle;      /* soft_map_add() fills it in */
@@ -72,8 +73,8 @@ bool soft_map_covers(uint64_t address, uint64_t size, bool write);
 /* Whether any byte of it is in a range. */
 bool soft_map_touches(uint64_t address, uint64_t size);
 
-/* Changes what lies whole inside; false where a range sticks out or there is a gap. */
-bool soft_map_protect(uint64_t address, uint64_t size, bool blocked, bool read_only);
+/* What @device may do, of what lies whole inside; false where a range sticks out or there is a gap. */
+bool soft_map_protect(uint64_t address, uint64_t size, CUdevice device, bool read, bool write);
 
 bool soft_map_set_sync(uint64_t address, bool sync);
 

@@ -18,6 +18,9 @@ CUresult soft_memory_new(struct soft_context *context, uint64_t size, enum soft_
 /* The same for a pool, whose memory belongs to no context. */
 CUresult soft_memory_pool_range(struct soft_device *device, uint64_t size, uint64_t pool, uint64_t *address_out);
 
+/* Whether kernels of @device may use memory of this pool. */
+bool soft_pool_is_open(uint64_t pool, CUdevice device);
+
 /* Frees a pool's block outside of any stream's order; INVALID_VALUE where it was freed before. */
 CUresult soft_pool_delete(const struct soft_range *range);
 

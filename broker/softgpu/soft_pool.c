@@ -25,6 +25,7 @@ struct soft_memory_pool {
 	struct soft_device *device;
 	size_t size_max; /* 0: the device's */
 	bool builtin;	 /* a device's default pool */
+	_Atomic uint32_t open; /* bit per other device that may use its memory */
 
 	pthread_mutex_t lock;
 	/* guarded by lock */
@@ -232,6 +233,18 @@ static struct kept *pool_reuse_locked(struct soft_memory_pool *pool, uint64_t si
 	return NULL;
 }
 
+static bool pool_is_open(struct soft_memory_pool *pool, CUdevice device)
+{
+	return device == pool->device->ordinal || atomic_load(&pool->open) >> device & 1;
+}
+
+bool soft_pool_is_open(uint64_t handle, CUdevice device)
+{
+	SOFT_HELD struct soft_memory_pool *pool = (struct soft_memory_pool *)soft_object_find(handle, SOFT_POOL);
+
+	return pool && pool_is_open(pool, device);
+}
+
 static CUresult pool_take(struct soft_memory_pool *pool, struct soft_stream *stream, size_t asked, CUdeviceptr *pointer)
 {
 	struct soft_context *context = soft_stream_context(stream);
@@ -240,7 +253,7 @@ static CUresult pool_take(struct soft_memory_pool *pool, struct soft_stream *str
 	struct kept *kept;
 	uint64_t address;
 
-	if (pool->device != context->device && !(atomic_load(&context->peers) >> pool->device->ordinal & 1))
+	if (!pool_is_open(pool, context->device->ordinal))
 		return CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&pool->lock);
 	kept = pool_reuse_locked(pool, size, atomic_load(&stream->object.handle));
@@ -484,6 +497,13 @@ SOFT_API(cuMemPoolSetAccess, CUmemoryPool handle, const CUmemAccessDesc *map, si
 		if (map[i].location.id == pool->device->ordinal && map[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
 			return CUDA_ERROR_INVALID_VALUE;
 	}
+	for (size_t i = 0; i < count; i++) {
+		if (map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE)
+			atomic_fetch_and(&pool->open, ~(1u << map[i].location.id));
+		else
+			atomic_fetch_or(&pool->open, 1u << map[i].location.id);
+	}
+	atomic_fetch_add(&soft_map_generation, 1);
 	return CUDA_SUCCESS;
 }
 
@@ -492,7 +512,6 @@ SOFT_API(cuMemPoolGetAccess, int *flags, CUmemoryPool handle, CUmemLocation *loc
 	POOL_ARG(pool, handle);
 	if (!flags || !location || location->type != CU_MEM_LOCATION_TYPE_DEVICE || !soft_device_find(location->id))
 		return CUDA_ERROR_INVALID_VALUE;
-	/* Devices of one process see each other's pools: a kernel's access is not checked further. */
-	*flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+	*flags = pool_is_open(pool, location->id) ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
 	return CUDA_SUCCESS;
 }

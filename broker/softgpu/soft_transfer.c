@@ -78,14 +78,44 @@ static CUresult copy_submit(CUstream handle, const struct soft_transfer *transfe
 	return (CUresult)atomic_load(&soft_stream_context(stream)->error);
 }
 
+/* The device at which an address lies, where that isn't @context's; NULL otherwise. */
+static struct soft_device *device_beyond(const struct soft_context *context, uint64_t address)
+{
+	struct soft_range range;
+
+	if (!soft_map_find(address, &range) || soft_range_on_host(&range) || range.device == context->device->ordinal)
+		return NULL;
+	return soft_device_find(range.device);
+}
+
+/* A synchronous copy to or from another device comes behind that one's work, and before what it is given later. */
+static CUresult copy_across(struct soft_context *context, uint64_t to, uint64_t from, bool *across_out)
+{
+	struct soft_device *devices[] = { device_beyond(context, to), device_beyond(context, from) };
+
+	*across_out = false;
+	for (int i = 0; i < 2; i++) {
+		if (!devices[i])
+			continue;
+		*across_out = true;
+		if (atomic_load(&devices[i]->primary->alive))
+			TRY(soft_context_sync(devices[i]->primary));
+	}
+	return CUDA_SUCCESS;
+}
+
 static CUresult copy_linear(CUstream stream, uint64_t to, bool to_device, uint64_t from, bool from_device,
 			    uint64_t size, bool async)
 {
 	struct soft_transfer transfer;
+	bool across = false;
 
 	SOFT_ENTER(context);
 	TRY(soft_transfer_linear(&transfer, to, to_device, from, from_device, size));
-	return copy_submit(stream, &transfer, async);
+	if (!async)
+		TRY(copy_across(context, to, from, &across));
+	TRY(copy_submit(stream, &transfer, async));
+	return across ? soft_context_sync(context) : CUDA_SUCCESS;
 }
 
 #define HOST(pointer) ((uint64_t)(uintptr_t)(pointer))
@@ -155,12 +185,16 @@ SOFT_API(cuMemcpyPeerAsync, CUdeviceptr to, CUcontext to_context, CUdeviceptr fr
 static CUresult copy_box(CUstream stream, const CUDA_MEMCPY3D *copy, bool async)
 {
 	struct soft_transfer transfer;
+	bool across = false;
 
 	SOFT_ENTER(context);
 	if (!copy)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(soft_transfer_box(&transfer, copy));
-	return copy_submit(stream, &transfer, async);
+	if (!async)
+		TRY(copy_across(context, transfer.to.address, transfer.from.address, &across));
+	TRY(copy_submit(stream, &transfer, async));
+	return across ? soft_context_sync(context) : CUDA_SUCCESS;
 }
 
 static CUresult copy_flat(CUstream stream, const CUDA_MEMCPY2D *flat, bool async)

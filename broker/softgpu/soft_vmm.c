@@ -475,7 +475,8 @@ SOFT_API(cuMemUnmap, CUdeviceptr pointer, size_t size)
 
 SOFT_API(cuMemSetAccess, CUdeviceptr pointer, size_t size, const CUmemAccessDesc *desc, size_t count)
 {
-	bool writable = false, readable = false;
+	bool readable = false;
+	CUresult result = CUDA_SUCCESS;
 
 	TRY(soft_ready());
 	if (!size || !desc || !count || pointer > UINT64_MAX - size)
@@ -490,10 +491,8 @@ SOFT_API(cuMemSetAccess, CUdeviceptr pointer, size_t size, const CUmemAccessDesc
 		case CU_MEM_ACCESS_FLAGS_PROT_NONE:
 			break;
 		case CU_MEM_ACCESS_FLAGS_PROT_READ:
-			readable = true;
-			break;
 		case CU_MEM_ACCESS_FLAGS_PROT_READWRITE:
-			readable = writable = true;
+			readable = true;
 			break;
 		default:
 			return CUDA_ERROR_INVALID_VALUE;
@@ -509,17 +508,17 @@ SOFT_API(cuMemSetAccess, CUdeviceptr pointer, size_t size, const CUmemAccessDesc
 	}
 	pthread_mutex_lock(&vmm_lock);
 	/*
-	 * Devices of one process share the mapping: the widest access that any of them was given holds for all. The
-	 * pages are opened before the map says so, and never closed: a kernel may be inside; the map decides.
+	 * Devices of one process share the mapping: its pages are opened before the map says so, and never closed, for a
+	 * kernel may be inside. What each device may do is the map's to decide.
 	 */
 	if (readable)
 		mprotect((void *)(uintptr_t)pointer, size, PROT_READ | PROT_WRITE);
-	if (!soft_map_protect(pointer, size, !readable, readable && !writable)) {
-		pthread_mutex_unlock(&vmm_lock);
-		return CUDA_ERROR_INVALID_VALUE;
-	}
+	for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
+		if (!soft_map_protect(pointer, size, desc[i].location.id, desc[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE,
+				      desc[i].flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE))
+			result = CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_unlock(&vmm_lock);
-	return CUDA_SUCCESS;
+	return result;
 }
 
 SOFT_API(cuMemGetAccess, unsigned long long *flags, const CUmemLocation *location, CUdeviceptr pointer)
@@ -533,8 +532,8 @@ SOFT_API(cuMemGetAccess, unsigned long long *flags, const CUmemLocation *locatio
 		return CUDA_ERROR_INVALID_DEVICE;
 	if (!soft_map_find(pointer, &range) || range.kind != SOFT_RANGE_PHYSICAL)
 		return CUDA_ERROR_INVALID_VALUE;
-	*flags = range.blocked	   ? CU_MEM_ACCESS_FLAGS_PROT_NONE
-		 : range.read_only ? CU_MEM_ACCESS_FLAGS_PROT_READ
-				   : CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+	*flags = range.writers >> location->id & 1   ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+		 : range.readers >> location->id & 1 ? CU_MEM_ACCESS_FLAGS_PROT_READ
+						     : CU_MEM_ACCESS_FLAGS_PROT_NONE;
 	return CUDA_SUCCESS;
 }

@@ -12,6 +12,7 @@
 #include "broker/worker/state.h"
 #include "broker/worker/stream.h"
 #include "broker/worker/sync.h"
+#include "broker/worker/peer.h"
 #include "gen/worker_bodies.h"
 
 CUresult worker_do_gleamArrayCreate(struct worker *w, struct cmd *cmd, const struct msg_gleamArrayCreate *m)
@@ -200,5 +201,9 @@ CUresult worker_do_gleamArrayCopy(struct worker *w, struct cmd *cmd, const struc
 		return CUDA_ERROR_INVALID_HANDLE;
 	copy.srcArray = src;
 	copy.dstArray = dst;
+	if (!src)
+		peer_copies(w, cmd, m->src);
+	if (!dst)
+		peer_copies(w, cmd, m->dst);
 	return w->drv.cuMemcpy3DAsync_v2(&copy, cmd->stream);
 }

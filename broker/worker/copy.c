@@ -12,6 +12,7 @@
 
 #include "broker/worker/completion.h"
 #include "broker/worker/note.h"
+#include "broker/worker/peer.h"
 #include "broker/worker/pinned.h"
 #include "broker/worker/stream.h"
 #include "gen/worker_bodies.h"
@@ -111,6 +112,7 @@ CUresult worker_do_gleamCopyUp(struct worker *w, struct cmd *cmd, const struct m
 
 	if (!m->data_size)
 		return CUDA_SUCCESS;
+	peer_copies(w, cmd, m->dst);
 	block = staging_take(w, m->data_size);
 	if (!block)
 		return CMD_PARK;
@@ -172,12 +174,15 @@ CUresult worker_do_gleamCopyUpBulk(struct worker *w, struct cmd *cmd, const stru
 	struct wait *wait;
 	CUresult r;
 
-	if (!w->arenas_mapped)
+	if (!w->arenas_mapped) {
+		peer_copies(w, cmd, m->dst);
 		return up_staged(w, cmd, m);
+	}
 	wait = wait_new(w, WAIT_CONSUMED, cmd->hdr);
 	if (!wait)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	wait->bulk = m->data;
+	peer_copies(w, cmd, m->dst);
 	r = wait_landed(w, cmd, &m->data);
 	if (r == CUDA_SUCCESS)
 		r = w->drv.cuMemcpyHtoDAsync_v2(m->dst, shm_up(&w->shm) + m->data.offset, m->data.size, cmd->stream);
@@ -200,6 +205,7 @@ CUresult worker_do_gleamCopyDown(struct worker *w, struct cmd *cmd, const struct
 		return CMD_BROKEN;
 	if (!m->size)
 		return CUDA_SUCCESS; /* @a is empty */
+	peer_copies(w, cmd, m->src);
 	block = staging_take(w, m->size);
 	if (!block)
 		return CMD_PARK;
@@ -256,6 +262,7 @@ static CUresult down(struct worker *w, struct cmd *cmd, enum wait_kind kind, uin
 
 	if (size > cells->size || !size)
 		return CMD_BROKEN;
+	peer_copies(w, cmd, src);
 	wait = wait_new(w, kind, cmd->hdr);
 	if (!wait)
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -307,8 +314,14 @@ CUresult worker_do_gleamCopyDownLate(struct worker *w, struct cmd *cmd, const st
 
 CUresult worker_do_gleamCopyDev(struct worker *w, struct cmd *cmd, const struct msg_gleamCopyDev *m)
 {
+	CUcontext dst, src;
+
 	if (!m->size)
 		return CUDA_SUCCESS;
+	if (peer_apart(w, m->dst, m->src, &dst, &src))
+		return w->drv.cuMemcpyPeerAsync(m->dst, dst, m->src, src, m->size, cmd->stream);
+	peer_copies(w, cmd, m->dst);
+	peer_copies(w, cmd, m->src);
 	return w->drv.cuMemcpyDtoDAsync_v2(m->dst, m->src, m->size, cmd->stream);
 }
 
@@ -404,6 +417,7 @@ CUresult worker_do_gleamCopyUp2D(struct worker *w, struct cmd *cmd, const struct
 
 	if (!rows_fit(m->width, m->rows, m->data.size))
 		return CMD_BROKEN;
+	peer_copies(w, cmd, m->dst);
 	return copy_box_up(w, cmd, &m->data, &copy);
 }
 
@@ -416,6 +430,7 @@ CUresult worker_do_gleamCopyDown2D(struct worker *w, struct cmd *cmd, const stru
 
 	if (!m->width || !m->rows || m->width > m->cells.size || m->rows > m->cells.size / m->width)
 		return CMD_BROKEN;
+	peer_copies(w, cmd, m->src);
 	return copy_box_down(w, cmd, &m->cells, (uint32_t)(m->width * m->rows), &copy);
 }
 
@@ -429,5 +444,7 @@ CUresult worker_do_gleamCopyDev2D(struct worker *w, struct cmd *cmd, const struc
 
 	if (!m->width || !m->rows)
 		return CUDA_SUCCESS;
+	peer_copies(w, cmd, m->dst);
+	peer_copies(w, cmd, m->src);
 	return w->drv.cuMemcpy2DAsync_v2(&copy, cmd->stream);
 }

@@ -53,6 +53,7 @@ struct grant {
 	struct mapping *buckets[MAP_BUCKETS];
 	struct grant_ask *asks; /* that wait for the quarantine to be empty */
 	struct stream *wipers[DEVICES_MAX];
+	uint32_t open[DEVICES_MAX]; /* by owner: bit per other device that reaches its pieces */
 };
 
 /* A request for pieces on its way. */
@@ -171,13 +172,38 @@ static uint32_t piece_of(const struct grant *g, uint64_t name, uint32_t device, 
 
 /* ---- mapping ---- */
 
+static CUmemAccessDesc access_of(const struct worker *w, uint32_t device, CUmemAccess_flags flags)
+{
+	return (CUmemAccessDesc){
+		.location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = w->devices[device] }, .flags = flags,
+	};
+}
+
+CUresult grants_open(struct worker *w, uint32_t device, uint32_t owner, bool on)
+{
+	CUmemAccessDesc access =
+		access_of(w, device, on ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE);
+	struct grant *g = grants(w);
+	CUresult r = CUDA_SUCCESS;
+
+	if (!g)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	if ((g->open[owner] >> device & 1) == on)
+		return CUDA_SUCCESS;
+	for (uint32_t i = 0; i < MAP_BUCKETS && r == CUDA_SUCCESS; i++)
+		for (const struct mapping *map = g->buckets[i]; map && r == CUDA_SUCCESS; map = map->next)
+			if (map->device == owner)
+				r = w->drv.cuMemSetAccess(map->address, map->bytes, &access, 1);
+	if (r == CUDA_SUCCESS)
+		g->open[owner] ^= 1u << device;
+	return r;
+}
+
 static CUresult range_map(struct worker *w, CUdeviceptr address, uint32_t device, const uint32_t *ids, uint32_t count)
 {
 	struct grant *g = w->grant;
-	CUmemAccessDesc access = {
-		.location = { .type = CU_MEM_LOCATION_TYPE_DEVICE, .id = w->devices[device] },
-		.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-	};
+	CUmemAccessDesc access[DEVICES_MAX];
+	uint32_t devices = 0;
 	uint64_t at = 0;
 	CUresult r = CUDA_SUCCESS;
 	uint32_t i;
@@ -189,8 +215,11 @@ static CUresult range_map(struct worker *w, CUdeviceptr address, uint32_t device
 		if (r == CUDA_SUCCESS)
 			at += size;
 	}
+	for (uint32_t d = 0; d < w->device_count; d++)
+		if (d == device || g->open[device] >> d & 1)
+			access[devices++] = access_of(w, d, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 	if (r == CUDA_SUCCESS)
-		r = w->drv.cuMemSetAccess(address, at, &access, 1);
+		r = w->drv.cuMemSetAccess(address, at, access, devices);
 	if (r != CUDA_SUCCESS && at)
 		w->drv.cuMemUnmap(address, at);
 	return r;

@@ -9,6 +9,11 @@
 #include "broker/worker/state.h"
 
 void grants_stop(struct worker *w);
+/*
+ * Pieces of device @owner can be reached from device @device, or not any more: what is mapped, and what will be. What is so
+ * already is no work. The client has waited for what used them.
+ */
+CUresult grants_open(struct worker *w, uint32_t device, uint32_t owner, bool on);
 /* The worker's own context of a device is about to be reset: the stream that wipes there is given up. */
 void grants_context_lost(struct worker *w, uint32_t device);
 

@@ -23,6 +23,7 @@
 #include "libgleamcuda/context.h"
 #include "libgleamcuda/device.h"
 #include "libgleamcuda/init.h"
+#include "libgleamcuda/peer.h"
 #include "libgleamcuda/range.h"
 #include "libgleamcuda/session.h"
 #include "tests/unit/fake_client.h"
@@ -677,9 +678,45 @@ static void limits(void **state)
 	assert_int_equal(least, 0);
 	assert_int_equal(greatest, -5);
 	OK(FAKE_CONTEXT(do_cuCtxGetStreamPriorityRange(call, NULL, NULL)));
-	SAYS(PEER_ACCESS_UNSUPPORTED, FAKE_CONTEXT(do_cuCtxEnablePeerAccess(call, ctx, 0)));
-	SAYS(INVALID_VALUE, FAKE_CONTEXT(do_cuCtxEnablePeerAccess(call, ctx, 1)));
-	SAYS(PEER_ACCESS_NOT_ENABLED, FAKE_CONTEXT(do_cuCtxDisablePeerAccess(call, ctx)));
+}
+
+/* The books are here, a context into a context; the worker hears of each pair of devices, and of nothing that changes nothing. */
+static void peers(void **state)
+{
+	CUcontext one, two, other;
+
+	context_on_close(peer_context_closed);
+	OK(FAKE_INIT(do_cuDevicePrimaryCtxRetain(call, &one, 0)));
+	OK(FAKE_INIT(do_cuDevicePrimaryCtxRetain(call, &two, 1)));
+	OK(FAKE_INIT(do_cuCtxCreate_v2(call, &other, 0, 1)));
+	OK(FAKE_INIT(do_cuCtxPopCurrent_v2(call, NULL)));
+	OK(FAKE_INIT(do_cuCtxPushCurrent_v2(call, one)));
+	SAYS(PEER_ACCESS_UNSUPPORTED, FAKE_CONTEXT(do_cuCtxEnablePeerAccess(call, two, 0)));
+	session_current()->snapshot.p2p[0][1][CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED] = 1;
+	SAYS(INVALID_CONTEXT, FAKE_CONTEXT(do_cuCtxEnablePeerAccess(call, one, 0)));
+	SAYS(INVALID_CONTEXT, FAKE_CONTEXT(do_cuCtxEnablePeerAccess(call, NULL, 0)));
+	SAYS(INVALID_VALUE, FAKE_CONTEXT(do_cuCtxEnablePeerAccess(call, two, 1)));
+	SAYS(PEER_ACCESS_NOT_ENABLED, FAKE_CONTEXT(do_cuCtxDisablePeerAccess(call, two)));
+	assert_int_equal(fake_commands_of(OP_gleamPeer), 0);
+	OK(FAKE_CONTEXT(do_cuCtxEnablePeerAccess(call, two, 0)));
+	SAYS(PEER_ACCESS_ALREADY_ENABLED, FAKE_CONTEXT(do_cuCtxEnablePeerAccess(call, two, 0)));
+	assert_int_equal(fake_commands_of(OP_gleamPeer), 1);
+	OK(FAKE_CONTEXT(do_cuCtxEnablePeerAccess(call, other, 0)));
+	assert_int_equal(fake_commands_of(OP_gleamPeer), 1);
+	/* One pair is left: the memory stays open. */
+	OK(FAKE_CONTEXT(do_cuCtxDisablePeerAccess(call, two)));
+	assert_int_equal(fake_commands_of(OP_gleamPeer), 0);
+	OK(FAKE_CONTEXT(do_cuCtxDisablePeerAccess(call, other)));
+	assert_int_equal(fake_commands_of(OP_gleamPeer), 1);
+	SAYS(PEER_ACCESS_NOT_ENABLED, FAKE_CONTEXT(do_cuCtxDisablePeerAccess(call, other)));
+	/* What ends is let in nowhere. */
+	OK(FAKE_CONTEXT(do_cuCtxEnablePeerAccess(call, other, 0)));
+	OK(FAKE_INIT(do_cuCtxDestroy_v2(call, other)));
+	SAYS(INVALID_CONTEXT, FAKE_CONTEXT(do_cuCtxDisablePeerAccess(call, other)));
+	session_current()->snapshot.p2p[0][1][CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED] = 0;
+	OK(FAKE_INIT(do_cuCtxPopCurrent_v2(call, NULL)));
+	OK(FAKE_INIT(do_cuDevicePrimaryCtxRelease_v2(call, 1)));
+	OK(FAKE_INIT(do_cuDevicePrimaryCtxRelease_v2(call, 0)));
 }
 
 static void capture_mode_is_the_threads(void **state)
@@ -864,6 +901,7 @@ int main(void)
 		cmocka_unit_test(every_place),
 		cmocka_unit_test(garbage_handles),
 		cmocka_unit_test(limits),
+		cmocka_unit_test(peers),
 		cmocka_unit_test(capture_mode_is_the_threads),
 		cmocka_unit_test(storage),
 		cmocka_unit_test(many_threads),
