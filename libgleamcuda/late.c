@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "broker/proto/progress.h"
 #include "libgleamcuda/log.h"
 #include "libgleamcuda/session.h"
 
@@ -29,6 +30,7 @@ static pthread_cond_t landed = PTHREAD_COND_INITIALIZER;
 static struct late lates[SESSION_CELLS];
 static uint64_t cookies;
 static uint32_t under_way; /* also read without it */
+static uint32_t landings; /* notices whose bytes are in place, as PROGRESS_LANDINGS counts them */
 static bool failed; /* the session has ended: nothing lands any more */
 
 static struct late *late_of(const struct bulk_ref *ref)
@@ -126,6 +128,40 @@ CUresult late_wait(struct session *s, const struct late_list *list, uint64_t seq
 		return CUDA_SUCCESS;
 	pthread_mutex_lock(&lock);
 	while (!late_done_locked(list, seq)) {
+		if (failed) {
+			result = CUDA_ERROR_DEVICE_UNAVAILABLE;
+			break;
+		}
+		pthread_cond_wait(&landed, &lock);
+	}
+	pthread_mutex_unlock(&lock);
+	return result;
+}
+
+static bool told_done_locked(struct session *s)
+{
+	/* Pairs with the release in session_progress_post(). */
+	uint32_t told = __atomic_load_n(shm_progress(&s->shm, PROGRESS_LANDINGS), __ATOMIC_ACQUIRE);
+
+	return progress_reached(landings, told);
+}
+
+bool late_told_done(struct session *s)
+{
+	bool done;
+
+	pthread_mutex_lock(&lock);
+	done = told_done_locked(s);
+	pthread_mutex_unlock(&lock);
+	return done;
+}
+
+CUresult late_told_wait(struct session *s)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	pthread_mutex_lock(&lock);
+	while (!told_done_locked(s)) {
 		if (failed) {
 			result = CUDA_ERROR_DEVICE_UNAVAILABLE;
 			break;
@@ -241,6 +277,7 @@ static void arrived_store_locked(struct session *s)
 		if (copy.size == copy.ref.size)
 			late_store(&copy, shm_down(&s->shm) + copy.ref.offset);
 		pthread_mutex_lock(&lock);
+		landings++;
 		late_remove_locked(late);
 		pthread_mutex_unlock(&lock);
 		session_cells_give(s, &copy.ref);

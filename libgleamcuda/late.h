@@ -46,6 +46,13 @@ bool late_done(const struct late_list *list, uint64_t seq);
 /* Wait for that. DEVICE_UNAVAILABLE when the session ends; CUDA_SUCCESS otherwise: failures are latched in the context. */
 CUresult late_wait(struct session *s, const struct late_list *list, uint64_t seq);
 
+/*
+ * Copies of other streams that what the words say has come after: the worker tells how many landings it has sent before it
+ * tells anything else (PROGRESS_LANDINGS). Have those arrived? Wait for them, with late_wait()'s results.
+ */
+bool late_told_done(struct session *s);
+CUresult late_told_wait(struct session *s);
+
 /* Wait for all copies of a context that were posted with a number up to @seq, also those of destroyed streams. */
 CUresult late_wait_context(struct session *s, uint32_t context, uint64_t seq);
 /* Wait until no copy to these bytes is on its way. */

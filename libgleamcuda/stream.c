@@ -153,6 +153,13 @@ static void landed(struct stream *stream, uint64_t seq, struct landing *state)
 	/* Nothing is on its way anywhere: what nearly every wait finds. */
 	if (!late_any())
 		return;
+	/* Copies of streams that this one has waited for by an event. */
+	if (state->wait)
+		state->result = late_told_wait(stream->context->session);
+	else if (!late_told_done(stream->context->session))
+		state->done = false;
+	if (state->result || (!state->wait && !state->done))
+		return;
 	landing = state;
 	state->seq = seq;
 	landing_of(stream->handle, stream);
@@ -302,6 +309,8 @@ CUresult context_wait(struct call *call)
 			seq_raise(&context->done_seq, seq);
 	}
 	service_settle(call->session);
+	if (late_any())
+		late_told_wait(call->session);
 	late_wait_context(call->session, context->index, seq);
 	if (!result)
 		pool_synchronised(call);

@@ -8,6 +8,10 @@
  * event record, a copy that reads an up piece and a command that waits for a reply the worker has it written at once,
  * otherwise every few dozen commands, and for the last command when the stream has been quiet for a moment.
  *
+ * Word PROGRESS_LANDINGS, which no stream has, counts the NOTICE_LANDED that the worker has sent. It is told before every
+ * other word and before every reply that comes after them: bytes travel beside the words, and whoever reads a word knows
+ * from the count how many landings it stands for, those of other streams included.
+ *
  * Landed words: one a granule of the up arena. Whoever stores a piece into the arena writes landed_value(cookie) to
  * the word of the piece's first granule, after the bytes (release). The GPU waits for equality.
  */
@@ -22,6 +26,7 @@
 
 /* Handles of streams have indices 1 .. PROGRESS_STREAMS - 1. */
 #define PROGRESS_STREAMS (SESSION_PROGRESS_WORDS - SESSION_CONTEXTS)
+#define PROGRESS_LANDINGS 0u
 
 /* False for a handle that is no stream, an index beyond the words, or a context that can't be. */
 static inline bool progress_word(uint64_t stream, uint32_t ctx, uint32_t *word_out)

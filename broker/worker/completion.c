@@ -213,6 +213,35 @@ static void told_post(struct worker *w, const struct told *told)
 	post_notice(w, NOTICE_PROGRESS, 0, told->ctx, payload, sizeof(payload));
 }
 
+/* Landings of @s that have come to their end since the words were read move to the list at @tail. Lock held. */
+static struct wait **landings_take_locked(struct stream *s, struct wait **tail)
+{
+	/* Pairs with nothing of ours, as above. */
+	uint32_t value = s->waits_head ? __atomic_load_n(s->done, __ATOMIC_ACQUIRE) : 0;
+	struct wait *next;
+
+	for (struct wait *wait = s->waits_head; wait && progress_reached(value, wait->seq); wait = next) {
+		next = wait->next;
+		if (wait->kind != WAIT_LANDED)
+			continue;
+		if (wait->prev)
+			wait->prev->next = next;
+		else
+			s->waits_head = next;
+		if (next)
+			next->prev = wait->prev;
+		else
+			s->waits_tail = wait->prev;
+		wait->of = s->driver;
+		wait->of_context = s->context ? s->context->driver : NULL;
+		wait->prev = NULL;
+		wait->next = NULL;
+		*tail = wait;
+		tail = &wait->next;
+	}
+	return tail;
+}
+
 bool completion_look(struct worker *w)
 {
 	struct told told[LOOK_WORDS];
@@ -244,6 +273,12 @@ bool completion_look(struct worker *w)
 		}
 		link = &s->next_watched;
 	}
+	/*
+	 * A word read above may stand for a copy of another stream that was looked at before: the GPU had done it by then.
+	 * Its bytes go out before that word does.
+	 */
+	for (struct stream *s = told_count || ended ? w->watched : NULL; s; s = s->next_watched)
+		tail = landings_take_locked(s, tail);
 	pthread_mutex_unlock(&w->lock);
 	if (!told_count && !ended)
 		return false;

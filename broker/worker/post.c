@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "broker/proto/progress.h"
 #include "broker/worker/fault.h"
 #include "broker/worker/note.h"
 
@@ -15,8 +16,9 @@ static __thread bool held;
 
 #define ROOM_WAIT_NS 100000000 /* the node reads always; this only bounds how late its end is noticed */
 
-static void post(struct worker *w, const struct frame_hdr *hdr, const struct bulk_ref *bulk, const void *payload,
-		 uint32_t size)
+/* Returns whether the node sleeps. The lock is held. */
+static bool post_locked(struct worker *w, const struct frame_hdr *hdr, const struct bulk_ref *bulk, const void *payload,
+			uint32_t size)
 {
 	struct frame_hdr h = *hdr;
 	uint8_t *room;
@@ -25,7 +27,6 @@ static void post(struct worker *w, const struct frame_hdr *hdr, const struct bul
 	h.size = (uint32_t)sizeof(h) + (bulk ? (uint32_t)sizeof(*bulk) : 0) + size;
 	if (bulk)
 		h.flags |= FRAME_BULK_DOWN;
-	pthread_mutex_lock(&w->post_lock);
 	for (;;) {
 		uint64_t tail = ring_tail(&w->n2c);
 
@@ -38,10 +39,9 @@ static void post(struct worker *w, const struct frame_hdr *hdr, const struct bul
 		ring_room_wait(w->n2c.ctl, tail, ROOM_WAIT_NS);
 	}
 	if (err) {
-		pthread_mutex_unlock(&w->post_lock);
 		if (err != -EAGAIN)
 			complain("ring to the node: %s (frame of %u bytes, op 0x%x)", strerror(-err), h.size, h.op);
-		return;
+		return false;
 	}
 	memcpy(room, &h, sizeof(h));
 	room += sizeof(h);
@@ -52,9 +52,34 @@ static void post(struct worker *w, const struct frame_hdr *hdr, const struct bul
 	if (size)
 		memcpy(room, payload, size);
 	ring_commit(&w->n2c, h.size);
+	return !held && ring_publish(&w->n2c);
+}
 
-	bool sleeps = !held && ring_publish(&w->n2c);
+/* How many landings were sent before what comes next. */
+static bool landings_post_locked(struct worker *w)
+{
+	struct frame_hdr hdr = { .op = NOTICE_PROGRESS, .kind = FRAME_NOTICE };
+	uint8_t payload[8];
+	struct writer p = writer_on(payload, sizeof(payload));
 
+	w->landings_told = w->landings;
+	put_u32(&p, PROGRESS_LANDINGS);
+	put_u32(&p, w->landings);
+	return post_locked(w, &hdr, NULL, payload, sizeof(payload));
+}
+
+static void post(struct worker *w, const struct frame_hdr *hdr, const struct bulk_ref *bulk, const void *payload,
+		 uint32_t size)
+{
+	bool landing = hdr->kind == FRAME_NOTICE && hdr->op == NOTICE_LANDED;
+	bool sleeps = false;
+
+	pthread_mutex_lock(&w->post_lock);
+	/* A host function may look at what has landed, too: all kinds of notices but the landings themselves. */
+	if (!landing && w->landings != w->landings_told)
+		sleeps = landings_post_locked(w);
+	w->landings += landing;
+	sleeps |= post_locked(w, hdr, bulk, payload, size);
 	pthread_mutex_unlock(&w->post_lock);
 	if (sleeps)
 		ring_wake_fd(w->doorbell);

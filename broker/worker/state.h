@@ -252,6 +252,8 @@ struct worker {
 
 	pthread_mutex_t post_lock;
 	struct ring n2c; /* guarded by post_lock */
+	uint32_t landings; /* guarded by post_lock: sent, see PROGRESS_LANDINGS */
+	uint32_t landings_told; /* guarded by post_lock */
 	pthread_t completion;
 	bool completion_runs;
 };

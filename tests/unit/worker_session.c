@@ -269,6 +269,21 @@ static void seen_add(struct client *c, const struct frame_hdr *hdr, const uint8_
 	*link = s;
 }
 
+/* Landings are counted, and the count is told before anything that they may belong to. */
+static void landings_check(struct client *c, const struct frame_hdr *hdr, const uint8_t *frame)
+{
+	uint32_t word = 1;
+
+	if (hdr->kind == FRAME_NOTICE && hdr->op == NOTICE_LANDED) {
+		c->landed++;
+		return;
+	}
+	if (hdr->kind == FRAME_NOTICE && hdr->op == NOTICE_PROGRESS)
+		memcpy(&word, frame + sizeof(*hdr), sizeof(word));
+	if (word != PROGRESS_LANDINGS)
+		CHECK(c->progress[PROGRESS_LANDINGS] == c->landed);
+}
+
 void settle(struct client *c)
 {
 	struct frame_hdr hdr;
@@ -278,6 +293,7 @@ void settle(struct client *c)
 	while ((got = ring_peek(&c->n2c, &hdr, &frame)) == 1) {
 		struct reader r = reader_on(frame + sizeof(hdr), hdr.size - sizeof(hdr));
 
+		landings_check(c, &hdr, frame);
 		if (hdr.kind == FRAME_NOTICE && hdr.op == NOTICE_PROGRESS) {
 			uint32_t word = get_u32(&r);
 

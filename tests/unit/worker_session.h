@@ -66,6 +66,7 @@ struct client {
 	uint64_t up_head;
 	struct seen *seen;
 	uint32_t progress[SESSION_PROGRESS_WORDS];
+	uint32_t landed; /* NOTICE_LANDED seen */
 	uint64_t consumed;
 };
 
