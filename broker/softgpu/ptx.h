@@ -137,9 +137,10 @@ const struct ptx_global *ptx_module_global_find(const struct ptx_module *module,
 
 /*
  * Gives each global its device address (aligned as asked, memory there writable by us now), writes the initial
- * contents, other globals' addresses included, and makes the module ready to launch. Once.
+ * contents, other globals' addresses included, and makes the module ready to launch. Once. @filled may be NULL, or says of
+ * each whether it has contents already, which stay.
  */
-int ptx_module_bind(struct ptx_module *module, const uint64_t *addresses, uint32_t count);
+int ptx_module_bind(struct ptx_module *module, const uint64_t *addresses, const bool *filled, uint32_t count);
 
 /* ---- Launch ---- */
 

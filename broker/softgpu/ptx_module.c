@@ -162,7 +162,7 @@ static int write_initial(struct ptx_module *module, uint32_t index)
 	return 0;
 }
 
-int ptx_module_bind(struct ptx_module *module, const uint64_t *addresses, uint32_t count)
+int ptx_module_bind(struct ptx_module *module, const uint64_t *addresses, const bool *filled, uint32_t count)
 {
 	struct ptx_error error;
 	int result;
@@ -176,7 +176,7 @@ int ptx_module_bind(struct ptx_module *module, const uint64_t *addresses, uint32
 	if (count)
 		memcpy(module->addresses, addresses, count * sizeof(*addresses));
 	for (uint32_t i = 0; i < count; i++) {
-		result = write_initial(module, i);
+		result = filled && filled[i] ? 0 : write_initial(module, i);
 		if (result < 0)
 			return result;
 	}

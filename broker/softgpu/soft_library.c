@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "broker/softgpu/soft_memory.h"
+
 #include "broker/softgpu/soft_module.h"
 #include "broker/softgpu/soft_stream.h"
 
@@ -20,6 +22,7 @@ static void library_free(struct soft_object *object)
 	ptx_module_free(library->ptx);
 	soft_text_free(&library->text);
 	free(library->kernels);
+	free(library->managed);
 	pthread_mutex_destroy(&library->lock);
 	free(library);
 }
@@ -67,6 +70,13 @@ static void library_unload(struct soft_library *library)
 		module_drop(use);
 		use = next;
 	}
+	pthread_mutex_lock(&library->lock);
+	for (uint32_t i = 0; library->managed && i < ptx_module_global_count(library->ptx); i++)
+		if (library->managed[i])
+			soft_memory_delete(library->managed[i], 1u << SOFT_RANGE_MANAGED);
+	free(library->managed);
+	library->managed = NULL;
+	pthread_mutex_unlock(&library->lock);
 	for (uint32_t i = 0; i < library->kernel_count; i++) {
 		uint64_t handle = atomic_load(&library->kernels[i]->object.handle);
 

@@ -13,6 +13,14 @@
 /* What cuMemAllocPitch rounds rows up to: the texture alignment. */
 #define PITCH_ALIGN 512u
 
+#ifndef MAP_FIXED_NOREPLACE
+#define MAP_FIXED_NOREPLACE 0x100000
+#endif
+
+#define MANAGED_BASE 0x380000000000ull
+#define MANAGED_END  0x390000000000ull
+#define MANAGED_PAGE 4096u
+
 static CUresult memory_new(struct soft_device *device, struct soft_context *context, uint64_t size,
 			   enum soft_range_kind kind, uint64_t owner, uint64_t *address_out)
 {
@@ -115,27 +123,51 @@ static void managed_release(const struct soft_range *range)
 	munmap((void *)(uintptr_t)range->base, range->size);
 }
 
+/*
+ * Whole pages, in addresses where other processes have nothing either: a program whose GPU is elsewhere has the memory
+ * at the same address.
+ */
+static void *managed_map(uint64_t size)
+{
+	static _Atomic uint64_t next = MANAGED_BASE;
+	uint64_t pages = (size + MANAGED_PAGE - 1) & ~(uint64_t)(MANAGED_PAGE - 1);
+	uint64_t want = atomic_fetch_add(&next, pages);
+	const int flags = MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE;
+	void *at = MAP_FAILED;
+
+	if (want < MANAGED_END && pages < MANAGED_END - want)
+		at = mmap((void *)(uintptr_t)want, pages, PROT_READ | PROT_WRITE, flags | MAP_FIXED_NOREPLACE, -1, 0);
+	return at == MAP_FAILED ? mmap(NULL, pages, PROT_READ | PROT_WRITE, flags, -1, 0) : at;
+}
+
+CUresult soft_memory_managed(struct soft_device *device, struct soft_context *context, uint64_t size, unsigned int flags,
+			     uint64_t *address_out)
+{
+	struct soft_range range = { .kind = SOFT_RANGE_MANAGED, .flags = flags, .release = managed_release, .size = size,
+				    .device = device->ordinal, .context = context };
+	void *at = managed_map(size);
+
+	if (at == MAP_FAILED)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	range.base = (uint64_t)(uintptr_t)at;
+	if (soft_map_add(&range) < 0) {
+		munmap(at, size);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*address_out = range.base;
+	return CUDA_SUCCESS;
+}
+
 SOFT_API(cuMemAllocManaged, CUdeviceptr *pointer, size_t size, unsigned int flags)
 {
-	struct soft_range range = { .kind = SOFT_RANGE_MANAGED, .flags = flags, .release = managed_release };
-	void *at;
+	uint64_t address;
 
 	SOFT_ENTER(context);
 	/* Attached to all streams or to the host. */
 	if (!pointer || !size || size > context->device->memory_size || (flags != 1 && flags != 2))
 		return CUDA_ERROR_INVALID_VALUE;
-	at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (at == MAP_FAILED)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	range.base = (uint64_t)(uintptr_t)at;
-	range.size = size;
-	range.device = context->device->ordinal;
-	range.context = context;
-	if (soft_map_add(&range) < 0) {
-		munmap(at, size);
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	}
-	*pointer = range.base;
+	TRY(soft_memory_managed(context->device, context, size, flags, &address));
+	*pointer = address;
 	return CUDA_SUCCESS;
 }
 

@@ -15,6 +15,10 @@
 CUresult soft_memory_new(struct soft_context *context, uint64_t size, enum soft_range_kind kind, uint64_t owner,
 			 uint64_t *address_out);
 
+/* Managed memory: pages of its own, which the host may use, too. @context may be NULL: then it lasts until it is deleted. */
+CUresult soft_memory_managed(struct soft_device *device, struct soft_context *context, uint64_t size, unsigned int flags,
+			     uint64_t *address_out);
+
 /* The same for a pool, whose memory belongs to no context. */
 CUresult soft_memory_pool_range(struct soft_device *device, uint64_t size, uint64_t pool, uint64_t *address_out);
 

@@ -33,30 +33,52 @@ static void function_free(struct soft_object *object)
 }
 
 /* Memory for every variable; what was taken stays in @module->globals for the caller to give back. */
-static CUresult globals_place(struct soft_module *module, struct soft_context *context)
+static CUresult global_place(struct soft_module *module, struct soft_context *context, struct soft_library *library, uint32_t i,
+			     bool *filled_out)
+{
+	const struct ptx_global *global = ptx_module_global(module->ptx, i);
+	uint64_t size = MAX(global->size, 1);
+
+	*filled_out = false;
+	if (!global->managed)
+		return soft_memory_new(context, size, SOFT_RANGE_SYMBOL, 0, &module->globals[i]);
+	if (!library)
+		return soft_memory_managed(context->device, context, size, 1, &module->globals[i]);
+	/* A library's managed variables are one for all contexts. Its lock is held. */
+	*filled_out = library->managed[i] != 0;
+	if (!*filled_out)
+		TRY(soft_memory_managed(context->device, NULL, size, 1, &library->managed[i]));
+	module->globals[i] = library->managed[i];
+	return CUDA_SUCCESS;
+}
+
+static CUresult globals_place(struct soft_module *module, struct soft_context *context, struct soft_library *library)
 {
 	uint32_t count = ptx_module_global_count(module->ptx);
+	bool *filled = calloc(count ? count : 1, sizeof(*filled));
+	CUresult result = CUDA_SUCCESS;
 
 	module->globals = calloc(count ? count : 1, sizeof(*module->globals));
-	if (!module->globals)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	for (uint32_t i = 0; i < count; i++) {
-		const struct ptx_global *global = ptx_module_global(module->ptx, i);
-
-		TRY(soft_memory_new(context, MAX(global->size, 1), global->managed ? SOFT_RANGE_MANAGED : SOFT_RANGE_SYMBOL,
-				    0, &module->globals[i]));
-		module->global_count = i + 1;
+	if (library && !library->managed)
+		library->managed = calloc(count ? count : 1, sizeof(*library->managed));
+	if (!module->globals || !filled || (library && !library->managed))
+		result = CUDA_ERROR_OUT_OF_MEMORY;
+	for (uint32_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
+		result = global_place(module, context, library, i, &filled[i]);
+		module->global_count = result == CUDA_SUCCESS ? i + 1 : i;
 	}
-	if (ptx_module_bind(module->ptx, module->globals, count) < 0)
-		return CUDA_ERROR_INVALID_PTX;
-	return CUDA_SUCCESS;
+	if (result == CUDA_SUCCESS && ptx_module_bind(module->ptx, module->globals, filled, count) < 0)
+		result = CUDA_ERROR_INVALID_PTX;
+	free(filled);
+	return result;
 }
 
 static void globals_drop(struct soft_module *module)
 {
 	/* A context that has ended has given them back already: then they are not found. */
 	for (uint32_t i = 0; i < module->global_count; i++)
-		soft_memory_delete(module->globals[i], symbol_kinds);
+		if (!module->library || !ptx_module_global(module->ptx, i)->managed)
+			soft_memory_delete(module->globals[i], symbol_kinds);
 	module->global_count = 0;
 }
 
@@ -114,7 +136,7 @@ CUresult soft_module_new(struct soft_context *context, const struct soft_text *t
 		module->ptx = NULL;
 		goto unload;
 	}
-	result = globals_place(module, context);
+	result = globals_place(module, context, library);
 	if (result != CUDA_SUCCESS)
 		goto unload;
 	count = ptx_module_entry_count(module->ptx);

@@ -49,6 +49,8 @@ struct soft_library {
 	struct soft_library *next, **link; /* guarded by the libraries' lock */
 
 	pthread_mutex_t lock;
+	/* guarded by lock: addresses of managed variables by index, 0: not made yet; of all contexts */
+	uint64_t *managed;
 	/* guarded by lock: this library's module in each context that has used it */
 	struct soft_in_context {
 		struct soft_in_context *next;

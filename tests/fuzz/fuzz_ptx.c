@@ -99,7 +99,7 @@ static bool bind(struct ptx_module *module)
 		addresses[i] = (uintptr_t)globals + used;
 		used += global->size;
 	}
-	return ptx_module_bind(module, addresses, count) == 0;
+	return ptx_module_bind(module, addresses, NULL, count) == 0;
 }
 
 static void run(struct ptx_module *module, const struct ptx_entry *entry)

@@ -138,7 +138,7 @@ void kit_bind(struct ptx_module *module)
 	assert_true(count <= 64);
 	for (uint32_t i = 0; i < count; i++)
 		addresses[i] = (uintptr_t)kit_alloc(ptx_module_global(module, i)->size + 1);
-	assert_int_equal(ptx_module_bind(module, addresses, count), 0);
+	assert_int_equal(ptx_module_bind(module, addresses, NULL, count), 0);
 }
 
 void *kit_global(const struct ptx_module *module, const char *name)
