@@ -49,6 +49,8 @@ struct context {
 	uint64_t last_seq;   /* sequence number of the newest command that a wait for the context waits for */
 	uint32_t has_free_streams; /* a stream was ever made that does not wait for the legacy one */
 	uint64_t done_seq;   /* up to which such a wait has succeeded */
+	uint64_t gone_seq;   /* of the newest destruction of a stream */
+	uint32_t owed;	     /* a failure that the library has met on its own account; the next wait tells it */
 	uint32_t stacked;   /* entries of all threads' stacks that are this one: its place isn't used again before they go */
 };
 
@@ -86,6 +88,8 @@ struct context *context_find(CUcontext handle);
 struct context *context_primary(int device); /* NULL for a bad ordinal */
 struct context *context_at(uint32_t index);  /* NULL for one that was never used */
 int device_count(void);
+/* One retain fewer of a primary context, which stays active all the same until the next release or reset. */
+void primary_let_go(struct context *context);
 /* Bring up the tables from the session's snapshot and CUDA_VISIBLE_DEVICES; called once by cuInit. */
 CUresult contexts_init(struct session *session);
 /*

@@ -18,6 +18,7 @@
 #include "libgleamcuda/hostfunc.h"
 #include "libgleamcuda/late.h"
 #include "libgleamcuda/range.h"
+#include "libgleamcuda/region.h"
 #include "libgleamcuda/session.h"
 #include "libgleamcuda/stream.h"
 #include "libgleamcuda/streamword.h"
@@ -152,7 +153,7 @@ static CUresult up_line(struct call *call, const struct copy *c, uint64_t dst, u
 	return result;
 }
 
-static CUresult copy_up(struct call *call, const struct copy *c)
+CUresult copy_bytes_up(struct call *call, const struct copy *c)
 {
 	CUresult result = CUDA_SUCCESS;
 
@@ -286,7 +287,7 @@ static CUresult down_pieces(struct call *call, const struct copy *c, struct late
 	return result;
 }
 
-static CUresult copy_down(struct call *call, const struct copy *c)
+CUresult copy_bytes_down(struct call *call, const struct copy *c)
 {
 	struct stream *stream = stream_find(call, c->stream);
 	uint64_t before = __atomic_load_n(&stream->context->last_seq, __ATOMIC_ACQUIRE);
@@ -362,6 +363,18 @@ CUresult copy_source_wait(struct call *call, enum place place, uint64_t src, uin
 	return late_wait_range(call->session, (void *)(uintptr_t)src, span);
 }
 
+/* Managed memory is the device's, once the host's bytes are there. */
+static CUresult regions_use(struct call *call, const struct copy *c)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	if (c->src_place == PLACE_DEVICE)
+		result = region_use(call, c->stream, c->src, (c->rows - 1) * c->src_pitch + c->width, false);
+	if (!result && c->dst_place == PLACE_DEVICE)
+		result = region_use(call, c->stream, c->dst, (c->rows - 1) * c->dst_pitch + c->width, true);
+	return result;
+}
+
 CUresult copy_run(struct call *call, const struct copy *copy)
 {
 	struct copy c = *copy;
@@ -374,6 +387,11 @@ CUresult copy_run(struct call *call, const struct copy *copy)
 	if (c.rows > 1 && c.dst_pitch == c.width && c.src_pitch == c.width) {
 		c.width *= c.rows;
 		c.rows = 1;
+	}
+	if (region_any()) {
+		result = regions_use(call, &c);
+		if (result)
+			return result;
 	}
 	/* A stream that waits for the host: the source may be filled after this call, and to wait here could be for ever. */
 	if (host_src && c.src_place == PLACE_PINNED && streamword_waiting(call)) {
@@ -392,8 +410,8 @@ CUresult copy_run(struct call *call, const struct copy *copy)
 	if (host_src && c.dst_place != PLACE_DEVICE)
 		return copy_host(call, &c);
 	if (c.dst_place != PLACE_DEVICE)
-		return copy_down(call, &c);
-	result = host_src ? copy_up(call, &c) : copy_device(call, &c);
+		return copy_bytes_down(call, &c);
+	result = host_src ? copy_bytes_up(call, &c) : copy_device(call, &c);
 	if (!result && c.src_place == PLACE_PAGEABLE)
 		stream_uploaded(call, c.stream);
 	/*

@@ -40,6 +40,13 @@ struct copy {
 };
 CUresult copy_run(struct call *call, const struct copy *copy);
 
+/*
+ * The bytes alone, whatever else may lie there, between device and host: sent when this returns, or there. Both ends of
+ * @copy are as their places say.
+ */
+CUresult copy_bytes_up(struct call *call, const struct copy *copy);
+CUresult copy_bytes_down(struct call *call, const struct copy *copy);
+
 /* What may still write to @span bytes of host memory at @src, which are about to be read, is waited for. */
 CUresult copy_source_wait(struct call *call, enum place place, uint64_t src, uint64_t span);
 

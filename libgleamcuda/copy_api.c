@@ -16,6 +16,7 @@
 #include "libgleamcuda/exposed.h"
 #include "libgleamcuda/graph.h"
 #include "libgleamcuda/peer.h"
+#include "libgleamcuda/region.h"
 #include "libgleamcuda/stream.h"
 
 /* ---- capture ---- */
@@ -513,6 +514,8 @@ static CUresult set_check(struct call *call, CUdeviceptr dst, uint64_t pitch, ui
 		result = set_check(call, dstDevice, 0, N * (bits / 8), 1);                                             \
 		if (!result && __builtin_expect(captured, 0))                                                    \
 			return fill_captured(call, m.hStream, dstDevice, N * (bits / 8), value, bits / 8, N, 1); \
+		if (!result && region_any())                                                                     \
+			result = region_use(call, m.hStream, dstDevice, N * (bits / 8), true);                           \
 		if (!result)                                                                                     \
 			result = call_open(call, OP_cuMemsetD##bits##Async, msg_cuMemsetD##bits##Async_size(&m)); \
 		if (result)                                                                                      \
@@ -546,6 +549,9 @@ static CUresult set_check(struct call *call, CUdeviceptr dst, uint64_t pitch, ui
 		if (!result && __builtin_expect(captured, 0))                                                    \
 			return fill_captured(call, m.hStream, dstDevice, dstPitch, value, bits / 8, Width,       \
 					     Height);                                                            \
+		if (!result && region_any())                                                                     \
+			result = region_use(call, m.hStream, dstDevice, (Height - 1) * dstPitch + Width * (bits / 8),    \
+					    true);                                                               \
 		if (!result)                                                                                     \
 			result = call_open(call, OP_cuMemsetD2D##bits##Async,                                    \
 					   msg_cuMemsetD2D##bits##Async_size(&m));                               \

@@ -17,6 +17,7 @@
 #include "libgleamcuda/fence.h"
 #include "libgleamcuda/hostfunc.h"
 #include "libgleamcuda/late.h"
+#include "libgleamcuda/region.h"
 #include "libgleamcuda/session.h"
 #include "libgleamcuda/stream.h"
 #include "libgleamcuda/streamword.h"
@@ -242,6 +243,17 @@ static CUresult box_device(struct call *call, const struct box *box)
 	return CUDA_SUCCESS;
 }
 
+/* As in copy.c: the side that is no array may be managed. */
+static CUresult regions_use(struct call *call, const struct box *box)
+{
+	const struct end *end = box->dst.array ? &box->src : &box->dst;
+	uint64_t span = (box->depth - 1) * end->slice + (box->rows - 1) * end->pitch + box->width;
+
+	if (end->array || end->place != PLACE_DEVICE)
+		return CUDA_SUCCESS;
+	return region_use(call, box->stream, end->address, span, !box->dst.array);
+}
+
 CUresult copy_array_box(struct call *call, const CUDA_MEMCPY3D *copy, CUstream hStream, bool async)
 {
 	const struct copy_side dst = { copy->dstMemoryType, copy->dstHost, copy->dstDevice, copy->dstPitch,
@@ -271,6 +283,10 @@ CUresult copy_array_box(struct call *call, const CUDA_MEMCPY3D *copy, CUstream h
 		return result;
 	if (captured)
 		return call_refuse(call, "graphs don't copy arrays");
+	if (region_any())
+		result = regions_use(call, &box);
+	if (result)
+		return result;
 	if (box.src.place != PLACE_DEVICE)
 		return box_up(call, &box);
 	if (box.dst.place != PLACE_DEVICE)

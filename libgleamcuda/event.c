@@ -14,6 +14,7 @@
 #include "libgleamcuda/context.h"
 #include "libgleamcuda/graph.h"
 #include "libgleamcuda/handle.h"
+#include "libgleamcuda/region.h"
 #include "libgleamcuda/session.h"
 #include "libgleamcuda/stable.h"
 #include "libgleamcuda/stream.h"
@@ -266,7 +267,10 @@ CUresult do_cuEventSynchronize(struct call *call, CUevent hEvent)
 	result = call_wait_progress(call, __atomic_load_n(&event->word, __ATOMIC_RELAXED), seq, event->context);
 	if (result)
 		return result;
-	return stream_landed_wait(__atomic_load_n(&event->stream, __ATOMIC_RELAXED), seq);
+	result = stream_landed_wait(__atomic_load_n(&event->stream, __ATOMIC_RELAXED), seq);
+	if (region_any())
+		region_bring(call);
+	return result;
 }
 
 CUresult do_cuEventElapsedTime_v2(struct call *call, float *pMilliseconds, CUevent hStart, CUevent hEnd)

@@ -15,6 +15,7 @@
 #include "libgleamcuda/exposed.h"
 #include "libgleamcuda/handle.h"
 #include "libgleamcuda/hostfunc.h"
+#include "libgleamcuda/region.h"
 #include "libgleamcuda/stable.h"
 #include "libgleamcuda/stream.h"
 
@@ -272,6 +273,9 @@ static CUresult part_launch(struct call *call, uint64_t wire, uint64_t stream)
 		exposed_push(call);
 		call->touches = true;
 	}
+	result = region_any() ? region_give(call, stream) : CUDA_SUCCESS;
+	if (result)
+		return result;
 	result = call_open(call, OP_gleamGraphLaunch, msg_gleamGraphLaunch_size(&m));
 	if (result)
 		return result;

@@ -20,6 +20,7 @@
 #include "libgleamcuda/exposed.h"
 #include "libgleamcuda/graph.h"
 #include "libgleamcuda/log.h"
+#include "libgleamcuda/region.h"
 #include "libgleamcuda/session.h"
 #include "libgleamcuda/stream.h"
 
@@ -56,12 +57,31 @@ bool hostfunc_outstanding(void)
 	return __atomic_load_n(&outstanding, __ATOMIC_ACQUIRE) != 0;
 }
 
-static void done_send(struct session *s, uint64_t id)
+static __thread bool here;
+
+bool hostfunc_here(void)
+{
+	return here;
+}
+
+/* What the function wrote to managed memory is where the work behind it looks, which has been sent long ago. */
+static void regions_give(struct call *call, uint64_t stream)
+{
+	struct stream *side = stream_side(call);
+
+	if (side && !region_give_by(call, stream, side->handle))
+		stream_wait(call, side);
+}
+
+static void done_send(struct session *s, uint64_t id, const struct stream *stream)
 {
 	struct msg_gleamHostDone m = { .id = id };
 	struct call call;
 
-	call_start(&call, s, NULL);
+	call_start(&call, s, stream->context);
+	if (region_any())
+		regions_give(&call, stream->handle);
+	call.context = NULL;
 	/* What the function wrote where kernels look is there when its stream goes on. */
 	if (exposed_any())
 		exposed_push(&call);
@@ -76,6 +96,7 @@ static void *hostfunc_run(void *arg)
 {
 	struct session *s = arg;
 
+	here = true;
 	pthread_mutex_lock(&lock);
 	for (;;) {
 		struct hostfunc *f = ready.first;
@@ -96,7 +117,7 @@ static void *hostfunc_run(void *arg)
 		else
 			f->callback(f->stream, CUDA_SUCCESS, f->user);
 		__atomic_fetch_sub(&outstanding, 1, __ATOMIC_RELEASE);
-		done_send(s, f->id);
+		done_send(s, f->id, f->behind);
 		free(f);
 		pthread_mutex_lock(&lock);
 	}
@@ -113,6 +134,11 @@ static CUresult start_locked(struct session *s)
 	if (started)
 		return CUDA_SUCCESS;
 	sigfillset(&all);
+	/* The program's code faults there like anywhere: at managed memory, or to the program's own handlers. */
+	sigdelset(&all, SIGSEGV);
+	sigdelset(&all, SIGBUS);
+	sigdelset(&all, SIGFPE);
+	sigdelset(&all, SIGILL);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	/* The default stack: it runs the program's code. */
 	err = pthread_create(&thread, NULL, hostfunc_run, s);

@@ -20,6 +20,8 @@ void hostfunc_wanted(struct session *s, uint64_t id);
 void hostfunc_fail_all(void);
 /* Is any host function not yet done? What it writes may be the source of a copy. */
 bool hostfunc_outstanding(void);
+/* Does the caller run on the thread of host functions? */
+bool hostfunc_here(void);
 /* The stream (a wire handle) stops until @function has run: what is posted later comes behind it. Not run when this fails,
  * nor after the session's end. */
 CUresult hostfunc_stop(struct call *call, uint64_t stream, CUhostFn function, void *user);

@@ -19,6 +19,7 @@
 #include "libgleamcuda/exposed.h"
 #include "libgleamcuda/occupancy.h"
 #include "libgleamcuda/program.h"
+#include "libgleamcuda/region.h"
 #include "libgleamcuda/stream.h"
 
 /* Parameters up to this are packed on the stack at once; few kernels have more than some hundred bytes. */
@@ -325,6 +326,11 @@ static CUresult launch_send(struct call *call, const struct function *function, 
 		return result;
 	if (exposed_any())
 		exposed_push(call);
+	if (region_any()) {
+		result = region_give(call, stream);
+		if (result)
+			return result;
+	}
 	result = call_open(call, OP_gleamLaunch, msg_gleamLaunch_size(&m));
 	uint64_t seq;
 

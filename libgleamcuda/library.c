@@ -268,13 +268,14 @@ CUresult do_cuLibraryGetGlobal(struct call *call, CUdeviceptr *dptr, size_t *byt
 {
 	struct program *program;
 	uint64_t address, size;
+	bool managed;
 	CUresult result;
 
 	if ((!dptr && !bytes) || !name)
 		return CUDA_ERROR_INVALID_VALUE;
 	result = library_of(library, &program);
 	if (!result)
-		result = program_variable(call, program, name, &address, &size);
+		result = program_variable(call, program, name, &address, &size, &managed);
 	if (result)
 		return result;
 	if (dptr)
@@ -284,10 +285,33 @@ CUresult do_cuLibraryGetGlobal(struct call *call, CUdeviceptr *dptr, size_t *byt
 	return CUDA_SUCCESS;
 }
 
+/*
+ * Without a current context, too: cudart asks before it has made one. The memory is one for all contexts, and its contents come by
+ * way of one: the first device's primary context, which then is active without being held.
+ */
+static CUresult managed_context(struct call *call)
+{
+	CUcontext handle;
+	CUresult result;
+
+	if (call->context && __atomic_load_n(&call->context->active, __ATOMIC_ACQUIRE))
+		return CUDA_SUCCESS;
+	call->context = context_primary(0);
+	if (!call->context)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (__atomic_load_n(&call->context->active, __ATOMIC_ACQUIRE))
+		return CUDA_SUCCESS;
+	result = do_cuDevicePrimaryCtxRetain(call, &handle, 0);
+	if (!result)
+		primary_let_go(call->context);
+	return result;
+}
+
 CUresult do_cuLibraryGetManaged(struct call *call, CUdeviceptr *dptr, size_t *bytes, CUlibrary library, const char *name)
 {
 	struct program *program;
 	uint64_t address, size;
+	bool managed = false;
 	CUresult result;
 
 	if ((!dptr && !bytes) || !name)
@@ -296,8 +320,20 @@ CUresult do_cuLibraryGetManaged(struct call *call, CUdeviceptr *dptr, size_t *by
 	if (!result && !program->answer)
 		result = program->load_result;
 	if (!result)
-		result = program_variable(call, program, name, &address, &size);
-	return result ? result : call_refuse(call, "__managed__ variables are not served: host and device have no memory in common");
+		result = managed_context(call);
+	if (!result)
+		result = program_variable(call, program, name, &address, &size, &managed);
+	if (result == CUDA_ERROR_NOT_SUPPORTED)
+		return call_refuse(call, "the address of a __managed__ variable is taken in this process: start it again, or without gdb");
+	if (!result && !managed)
+		result = CUDA_ERROR_NOT_FOUND;
+	if (result)
+		return result;
+	if (dptr)
+		*dptr = (CUdeviceptr)address;
+	if (bytes)
+		*bytes = (size_t)size;
+	return CUDA_SUCCESS;
 }
 
 CUresult do_cuLibraryGetUnifiedFunction(struct call *call, void **fptr, CUlibrary library, const char *symbol)

@@ -18,6 +18,7 @@
 #include "libgleamcuda/context.h"
 #include "libgleamcuda/graph.h"
 #include "libgleamcuda/log.h"
+#include "libgleamcuda/managed.h"
 #include "libgleamcuda/pool.h"
 #include "libgleamcuda/range.h"
 #include "libgleamcuda/session.h"
@@ -402,8 +403,8 @@ static void units_mark(struct slab *slab, uint32_t first, uint32_t units, bool u
 	slab->free_units = used ? slab->free_units - units : slab->free_units + units;
 }
 
-/* First run of free units that is long enough; -1 if none is. */
-static int64_t units_find(const struct slab *slab, uint32_t units)
+/* First run of free units that is long enough, at a multiple of @align units; -1 if none is. */
+static int64_t units_find(const struct slab *slab, uint32_t units, uint32_t align)
 {
 	uint32_t run = 0;
 
@@ -415,7 +416,10 @@ static int64_t units_find(const struct slab *slab, uint32_t units)
 			i += 63;
 			continue;
 		}
-		run = unit_used(slab, i) ? 0 : run + 1;
+		if (unit_used(slab, i) || (!run && i % align))
+			run = 0;
+		else
+			run++;
 		if (run == units)
 			return i + 1 - units;
 	}
@@ -443,10 +447,10 @@ static void quarantine_clear_locked(struct devmem *dm)
 	dm->quarantine_end = at;
 }
 
-static uint64_t slab_take_locked(struct devmem *dm, uint32_t units, struct slab **slab_out)
+static uint64_t slab_take_locked(struct devmem *dm, uint32_t units, uint32_t align, struct slab **slab_out)
 {
 	for (struct slab *slab = dm->slabs; slab; slab = slab->next) {
-		int64_t first = units_find(slab, units);
+		int64_t first = units_find(slab, units, align);
 
 		if (first < 0)
 			continue;
@@ -457,7 +461,7 @@ static uint64_t slab_take_locked(struct devmem *dm, uint32_t units, struct slab 
 	return 0;
 }
 
-static CUresult slab_alloc(struct call *call, uint64_t size, uint64_t *address_out, struct slab **slab_out)
+static CUresult slab_alloc(struct call *call, uint64_t size, uint32_t align, uint64_t *address_out, struct slab **slab_out)
 {
 	struct devmem *dm = devmem_of(call->context->node_device);
 	uint32_t units = (uint32_t)((size + MEMORY_ALIGN - 1) / MEMORY_ALIGN);
@@ -467,10 +471,10 @@ static CUresult slab_alloc(struct call *call, uint64_t size, uint64_t *address_o
 	bool crowded;
 
 	pthread_mutex_lock(&dm->lock);
-	*address_out = slab_take_locked(dm, units, slab_out);
+	*address_out = slab_take_locked(dm, units, align, slab_out);
 	if (!*address_out) {
 		quarantine_clear_locked(dm);
-		*address_out = slab_take_locked(dm, units, slab_out);
+		*address_out = slab_take_locked(dm, units, align, slab_out);
 	}
 	crowded = dm->quarantine_bytes > QUARANTINE_MAX;
 	pthread_mutex_unlock(&dm->lock);
@@ -483,7 +487,7 @@ static CUresult slab_alloc(struct call *call, uint64_t size, uint64_t *address_o
 			return result;
 		pthread_mutex_lock(&dm->lock);
 		quarantine_clear_locked(dm);
-		*address_out = slab_take_locked(dm, units, slab_out);
+		*address_out = slab_take_locked(dm, units, align, slab_out);
 		pthread_mutex_unlock(&dm->lock);
 		if (*address_out)
 			return CUDA_SUCCESS;
@@ -531,7 +535,7 @@ static void slab_free(struct call *call, struct slab *slab, uint64_t address, ui
 
 /* ---- allocations ---- */
 
-CUresult memory_take(struct call *call, uint64_t size, uint64_t *address_out, void **owner_out)
+static CUresult take(struct call *call, uint64_t size, uint64_t align, uint64_t *address_out, void **owner_out)
 {
 	struct block *block = NULL;
 	struct slab *slab = NULL;
@@ -542,7 +546,7 @@ CUresult memory_take(struct call *call, uint64_t size, uint64_t *address_out, vo
 	if (size > DEVICE_SPAN)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (size < SLAB_LIMIT) {
-		result = slab_alloc(call, size, address_out, &slab);
+		result = slab_alloc(call, size, (uint32_t)(align / MEMORY_ALIGN), address_out, &slab);
 		if (result)
 			return result;
 		*owner_out = slab->block;
@@ -556,6 +560,16 @@ CUresult memory_take(struct call *call, uint64_t size, uint64_t *address_out, vo
 	*owner_out = block;
 	session_memory_count(call->session, (int64_t)size);
 	return CUDA_SUCCESS;
+}
+
+CUresult memory_take(struct call *call, uint64_t size, uint64_t *address_out, void **owner_out)
+{
+	return take(call, size, MEMORY_ALIGN, address_out, owner_out);
+}
+
+CUresult memory_take_pages(struct call *call, uint64_t size, uint64_t *address_out, void **owner_out)
+{
+	return take(call, size, MEMORY_PAGE, address_out, owner_out);
 }
 
 CUresult memory_give(struct call *call, uint64_t address, uint64_t size, void *owner)
@@ -597,7 +611,8 @@ CUresult memory_free(struct call *call, uint64_t address)
 		graph_memory_sweep(call);
 		return result;
 	}
-	if (!range_find(address, &range) || range.start != address || range.kind != RANGE_DEVICE)
+	if (!range_find(address, &range) || range.start != address ||
+	    (range.kind != RANGE_DEVICE && (range.kind != RANGE_MANAGED || range.flags & RANGE_VARIABLE)))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (range.pool)
 		return pool_free(call, address, NULL);
@@ -605,6 +620,8 @@ CUresult memory_free(struct call *call, uint64_t address)
 	if (range_remove(address, false, &range))
 		return CUDA_ERROR_INVALID_VALUE;
 	call->context = range.context;
+	if (range.kind == RANGE_MANAGED)
+		return managed_give(call, &range);
 	return memory_give(call, range.start, range.size, range.owner);
 }
 
@@ -612,10 +629,14 @@ static void context_range_free(const struct range *range)
 {
 	struct call call;
 
-	if (range->kind != RANGE_DEVICE || !range->owner || range->pool)
+	if ((range->kind != RANGE_DEVICE && range->kind != RANGE_MANAGED) || !range->owner || range->pool ||
+	    range->flags & RANGE_VARIABLE)
 		return;
 	call_start(&call, range->context->session, range->context);
-	memory_give(&call, range->start, range->size, range->owner);
+	if (range->kind == RANGE_MANAGED)
+		managed_give(&call, range);
+	else
+		memory_give(&call, range->start, range->size, range->owner);
 	call_leave(&call, CUDA_SUCCESS);
 }
 
@@ -713,7 +734,7 @@ CUresult do_cuMemGetAddressRange_v2(struct call *call, CUdeviceptr *pbase, size_
 
 	if (!range_find(dptr, &range))
 		return CUDA_ERROR_NOT_FOUND;
-	if (range.kind != RANGE_DEVICE && range.kind != RANGE_MAPPED && range.kind != RANGE_GLOBAL)
+	if (range.kind != RANGE_DEVICE && range.kind != RANGE_MAPPED && range.kind != RANGE_GLOBAL && range.kind != RANGE_MANAGED)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (pbase)
 		*pbase = range.start;

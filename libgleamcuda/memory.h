@@ -19,6 +19,7 @@ struct session;
 #define DEVICE_SPAN   (1ull << 40)
 #define PIECE_SMALL   (2ull << 20)
 #define MEMORY_ALIGN  512u	 /* of every allocation, as the driver's */
+#define MEMORY_PAGE   4096u	 /* of the host: managed memory shares none */
 #define SLAB_LIMIT    (1u << 20) /* smaller allocations share a piece */
 
 /* Reserve the addresses of @devices devices in this process; called once by cuInit. */
@@ -32,6 +33,8 @@ CUresult memory_free(struct call *call, uint64_t address);
  * memory_take() was asked. Given memory is used again when the work issued before has completed.
  */
 CUresult memory_take(struct call *call, uint64_t size, uint64_t *address_out, void **owner_out);
+/* The same at a multiple of MEMORY_PAGE, which @size is one of. */
+CUresult memory_take_pages(struct call *call, uint64_t size, uint64_t *address_out, void **owner_out);
 CUresult memory_give(struct call *call, uint64_t address, uint64_t size, void *owner);
 
 /* Service thread: NOTICE_FREED, NOTICE_RECALL. */

@@ -190,13 +190,14 @@ CUresult do_cuModuleGetGlobal_v2(struct call *call, CUdeviceptr *dptr, size_t *b
 {
 	struct program *module;
 	uint64_t address, size;
+	bool managed;
 	CUresult result;
 
 	if ((!dptr && !bytes) || !name)
 		return CUDA_ERROR_INVALID_VALUE;
 	result = module_of(hmod, &module);
 	if (!result)
-		result = program_variable(call, module, name, &address, &size);
+		result = program_variable(call, module, name, &address, &size, &managed);
 	if (result)
 		return result;
 	if (dptr)

@@ -39,6 +39,14 @@ CUresult do_cuDevicePrimaryCtxRetain(struct call *call, CUcontext *pctx, CUdevic
 	return result;
 }
 
+void primary_let_go(struct context *context)
+{
+	pthread_mutex_lock(&lifecycle_lock);
+	if (context->attached)
+		context->attached--;
+	pthread_mutex_unlock(&lifecycle_lock);
+}
+
 /* Ends it once its work is done; with @only_unheld not if another thread has retained it meanwhile. */
 static void primary_end(struct call *call, struct context *context, bool only_unheld)
 {

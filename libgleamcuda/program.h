@@ -148,9 +148,10 @@ CUresult module_each_function(CUmodule module, void (*each)(void *user, CUfuncti
 
 /* ---- variables ---- */
 
-/* The address of a variable in the call's context: one trip, then remembered. NOT_FOUND. */
+/* The address of a variable in the call's context: one trip, then remembered. NOT_FOUND. NOT_SUPPORTED for a managed one whose
+ * address is taken in this process. */
 CUresult program_variable(struct call *call, struct program *program, const char *name, uint64_t *address_out,
-			  uint64_t *size_out);
+			  uint64_t *size_out, bool *managed_out);
 /* Forget what was remembered for one context (NULL: all). Program's lock is held, or nobody else can have it. */
 void program_variables_forget(struct program *program, const struct context *context);
 

@@ -30,6 +30,7 @@ enum range_flag {
 	RANGE_FREEING = 8,     /* cuMemFreeAsync has been called; still there until its stream has come so far */
 	RANGE_NO_ACCESS = 16,  /* mapped, but cuMemSetAccess has given nobody access yet */
 	RANGE_HOST_PLACED = 32, /* cuMemCreate with a host location */
+	RANGE_VARIABLE = 64,	/* managed memory that is a variable of a module: not to be freed */
 };
 
 /* A copy of what the map holds: nothing in it has to be released. */

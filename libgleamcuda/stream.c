@@ -19,6 +19,7 @@
 #include "libgleamcuda/hostfunc.h"
 #include "libgleamcuda/launch.h"
 #include "libgleamcuda/pool.h"
+#include "libgleamcuda/region.h"
 #include "libgleamcuda/service.h"
 #include "libgleamcuda/session.h"
 #include "libgleamcuda/stable.h"
@@ -266,6 +267,16 @@ static CUresult latched(struct call *call)
 	return session_error_peek(call->session, call->context->index);
 }
 
+/* What every wait ends with. */
+static CUresult waited(struct call *call, CUresult result)
+{
+	if (region_any())
+		region_bring(call);
+	if (__builtin_expect(!result && __atomic_load_n(&call->context->owed, __ATOMIC_RELAXED), 0))
+		result = (CUresult)__atomic_exchange_n(&call->context->owed, 0, __ATOMIC_RELAXED);
+	return result;
+}
+
 CUresult stream_wait(struct call *call, struct stream *stream)
 {
 	uint64_t seq = __atomic_load_n(&stream->last_seq, __ATOMIC_ACQUIRE);
@@ -287,7 +298,38 @@ CUresult stream_wait(struct call *call, struct stream *stream)
 	if (!result)
 		pool_synchronised(call);
 
-	return result ? result : arrived;
+	return waited(call, result ? result : arrived);
+}
+
+static __thread bool quiet; /* of the handle_each() in progress */
+
+static void quiet_of(uint64_t handle, void *data)
+{
+	struct stream *stream = data;
+
+	(void)handle;
+	if (stream && quiet) {
+		uint64_t seq = __atomic_load_n(&stream->own_seq, __ATOMIC_ACQUIRE);
+
+		quiet = !seq || session_reached(stream->context->session, stream->word, seq);
+	}
+}
+
+bool context_is_quiet(struct call *call)
+{
+	struct context *context = call->context;
+	uint64_t done = __atomic_load_n(&context->done_seq, __ATOMIC_ACQUIRE);
+
+	if (__atomic_load_n(&context->last_seq, __ATOMIC_ACQUIRE) <= done)
+		return true;
+	/* Of a stream that is gone only a wait for the context can tell. */
+	if (__atomic_load_n(&context->gone_seq, __ATOMIC_ACQUIRE) > done)
+		return false;
+	quiet = true;
+	quiet_of(WIRE_STREAM_LEGACY, stream_legacy(context));
+	if (quiet)
+		handle_each(OBJECT_STREAM, context, quiet_of);
+	return quiet;
 }
 
 CUresult context_wait(struct call *call)
@@ -314,12 +356,13 @@ CUresult context_wait(struct call *call)
 	late_wait_context(call->session, context->index, seq);
 	if (!result)
 		pool_synchronised(call);
-	return result;
+	return waited(call, result);
 }
 
 /* ---- birth and death ---- */
 
-static CUresult stream_make(struct call *call, unsigned int flags, int priority, uint64_t *handle_out)
+/* @hidden: of the library's own, which no order of the program's has to do with. */
+static CUresult stream_make(struct call *call, unsigned int flags, int priority, bool hidden, uint64_t *handle_out)
 {
 	struct stream *stream = stable_take(&streams);
 	struct msg_cuStreamCreateWithPriority m = { .flags = flags, .priority = priority };
@@ -331,7 +374,7 @@ static CUresult stream_make(struct call *call, unsigned int flags, int priority,
 	stream->context = call->context;
 	stream->flags = flags;
 	stream->priority = priority;
-	if (flags & CU_STREAM_NON_BLOCKING)
+	if (flags & CU_STREAM_NON_BLOCKING && !hidden)
 		__atomic_store_n(&call->context->has_free_streams, 1, __ATOMIC_RELEASE);
 	stream->id = __atomic_fetch_add(&stream_ids, 1, __ATOMIC_RELAXED);
 	handle = handle_new(OBJECT_STREAM, call->context, stream);
@@ -371,7 +414,7 @@ CUresult stream_own(struct call *call, uint64_t *handle_out)
 		return CUDA_SUCCESS;
 	}
 
-	CUresult result = stream_make(call, CU_STREAM_DEFAULT, 0, handle_out);
+	CUresult result = stream_make(call, CU_STREAM_DEFAULT, 0, false, handle_out);
 
 	if (!result) {
 		call->thread->own[context->index].handle = *handle_out;
@@ -392,12 +435,17 @@ struct stream *stream_side(struct call *call)
 	uint64_t handle;
 
 	if (sides[context->index].epoch != epoch || !sides[context->index].handle) {
-		if (stream_make(call, CU_STREAM_NON_BLOCKING, 0, &handle))
+		if (stream_make(call, CU_STREAM_NON_BLOCKING, 0, false, &handle))
 			return NULL;
 		sides[context->index].handle = handle;
 		sides[context->index].epoch = epoch;
 	}
 	return handle_data(OBJECT_STREAM, sides[context->index].handle);
+}
+
+CUresult stream_side_make(struct call *call, uint64_t *handle_out)
+{
+	return stream_make(call, CU_STREAM_NON_BLOCKING, 0, true, handle_out);
 }
 
 CUresult do_cuStreamCreateWithPriority(struct call *call, CUstream *phStream, unsigned int flags, int priority)
@@ -413,7 +461,7 @@ CUresult do_cuStreamCreateWithPriority(struct call *call, CUstream *phStream, un
 		priority = d->priority_least;
 	if (priority < d->priority_greatest)
 		priority = d->priority_greatest;
-	result = stream_make(call, flags, priority, &handle);
+	result = stream_make(call, flags, priority, false, &handle);
 	if (!result)
 		*phStream = (CUstream)(uintptr_t)handle;
 	return result;
@@ -440,7 +488,13 @@ CUresult do_cuStreamDestroy_v2(struct call *call, CUstream hStream)
 	if (result)
 		return result;
 	msg_cuStreamDestroy_v2_put(&call->w, &m);
-	seq_raise(&stream->context->last_seq, call_post(call));
+
+	uint64_t seq = call_post(call);
+
+	seq_raise(&stream->context->last_seq, seq);
+	seq_raise(&stream->context->gone_seq, seq);
+	if (region_any())
+		region_stream_gone(m.hStream);
 	/* With copies in flight the object stays: they hold on to its list. Rare, and a hundred bytes. */
 	if (handle_end(m.hStream) && late_done(&stream->late, UINT64_MAX))
 		stable_give(&streams, stream);
@@ -469,6 +523,8 @@ void stream_context_closed(struct context *context)
 	legacy->attributes = (struct stream_attributes){ .policy = 0 };
 	__atomic_store_n(&context->last_seq, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&context->done_seq, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&context->gone_seq, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&context->owed, 0, __ATOMIC_RELAXED);
 }
 
 /* ---- order ---- */

@@ -74,11 +74,17 @@ CUresult stream_wait(struct call *call, struct stream *stream);
 /* Wait for all streams of the call's context. */
 CUresult context_wait(struct call *call);
 
+/* Is all of its work done, as far as can be told without a trip? Host data may still be on its way. */
+bool context_is_quiet(struct call *call);
+
 /* This thread's own stream of the call's context (CU_STREAM_PER_THREAD), made at first use. */
 CUresult stream_own(struct call *call, uint64_t *handle_out);
 
 /* The library's own stream of the call's context, which waits for no other; NULL when memory is short. */
 struct stream *stream_side(struct call *call);
+
+/* One more of that kind, whose commands no other stream has to come after. It ends with its context. */
+CUresult stream_side_make(struct call *call, uint64_t *handle_out);
 
 /* A context ends, and its streams with it. */
 void stream_context_closed(struct context *context);

@@ -19,6 +19,7 @@
 #include "libgleamcuda/exposed.h"
 #include "libgleamcuda/graph.h"
 #include "libgleamcuda/hostfunc.h"
+#include "libgleamcuda/region.h"
 #include "libgleamcuda/session.h"
 #include "libgleamcuda/stream.h"
 
@@ -247,7 +248,9 @@ static CUresult words_begin(struct call *call, CUstream hStream, unsigned int co
 	/* What the host has written before is older than what the stream will write, and may be what it waits for. */
 	if (exposed_any())
 		exposed_push(call);
-	return CUDA_SUCCESS;
+	for (unsigned int i = 0; region_any() && i < count && !result; i++)
+		result = region_use(call, words_out->stream, ops[i].waitValue.address, word_size(ops[i].operation), true);
+	return result;
 }
 
 /* Publish the command that is open. */

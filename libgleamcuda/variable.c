@@ -9,6 +9,7 @@
 #include "gen/msg.h"
 #include "libgleamcuda/call.h"
 #include "libgleamcuda/context.h"
+#include "libgleamcuda/managed.h"
 #include "libgleamcuda/program.h"
 #include "libgleamcuda/range.h"
 
@@ -18,6 +19,7 @@ struct variable {
 	uint32_t epoch;
 	uint64_t address;
 	uint64_t size;
+	bool managed;
 	char name[];
 };
 
@@ -29,18 +31,24 @@ static struct variable **bucket_of(struct program *program, const char *name)
 	return &program->variables[key.hash[0] % PROGRAM_VARIABLE_BUCKETS];
 }
 
+/* A library's managed variable is one for all contexts. */
+static bool variable_is_of(const struct program *program, const struct variable *v, const struct context *context)
+{
+	return (v->context == context || (v->managed && !program->context)) &&
+	       v->epoch == __atomic_load_n(&v->context->epoch, __ATOMIC_RELAXED);
+}
+
 static struct variable *variable_find_locked(struct program *program, const struct context *context, const char *name)
 {
 	struct variable *v = *bucket_of(program, name);
 
-	while (v && (v->context != context || v->epoch != __atomic_load_n(&context->epoch, __ATOMIC_RELAXED) ||
-		     strcmp(v->name, name)))
+	while (v && (!variable_is_of(program, v, context) || strcmp(v->name, name)))
 		v = v->next;
 	return v;
 }
 
 static CUresult variable_ask(struct call *call, struct program *program, const char *name, uint64_t *address_out,
-			     uint64_t *size_out)
+			     uint64_t *size_out, bool *managed_out)
 {
 	CUresult result;
 
@@ -59,6 +67,7 @@ static CUresult variable_ask(struct call *call, struct program *program, const c
 			return CUDA_ERROR_UNKNOWN;
 		*address_out = a.dptr;
 		*size_out = a.bytes;
+		*managed_out = a.managed;
 	} else {
 		struct msg_cuLibraryGetGlobal m = { .library = program->handle, .name = name };
 		struct ans_cuLibraryGetGlobal a;
@@ -74,37 +83,43 @@ static CUresult variable_ask(struct call *call, struct program *program, const c
 			return CUDA_ERROR_UNKNOWN;
 		*address_out = a.dptr;
 		*size_out = a.bytes;
+		*managed_out = a.managed;
 	}
 	return CUDA_SUCCESS;
 }
 
-static void variable_remember_locked(struct program *program, struct context *context, const char *name,
-				     uint64_t address, uint64_t size)
+static CUresult variable_remember_locked(struct call *call, struct program *program, struct context *context,
+					 const char *name, uint64_t address, uint64_t size, bool managed)
 {
 	size_t name_size = strlen(name) + 1;
 	struct variable **bucket = bucket_of(program, name);
 	struct variable *v = malloc(sizeof(*v) + name_size);
 	struct range range = { .start = address, .size = size, .kind = RANGE_GLOBAL, .device = context->device,
 			       .context = context, .dev = address, .owner = program };
+	CUresult result = managed && size && v ? managed_variable(call, program, address, size) : CUDA_SUCCESS;
 
 	/* Without it the next call asks again. */
-	if (!v)
-		return;
+	if (!v || result) {
+		free(v);
+		return managed && !result ? CUDA_ERROR_OUT_OF_MEMORY : result;
+	}
 	*v = (struct variable){ .next = *bucket, .context = context, .address = address, .size = size,
-				.epoch = __atomic_load_n(&context->epoch, __ATOMIC_RELAXED) };
+				.managed = managed, .epoch = __atomic_load_n(&context->epoch, __ATOMIC_RELAXED) };
 	memcpy(v->name, name, name_size);
 	*bucket = v;
 	/* Aliases have one address: the first name has the range. */
-	if (size)
+	if (size && !managed)
 		(void)range_add(&range);
+	return CUDA_SUCCESS;
 }
 
 CUresult program_variable(struct call *call, struct program *program, const char *name, uint64_t *address_out,
-			  uint64_t *size_out)
+			  uint64_t *size_out, bool *managed_out)
 {
 	struct context *context = program->context ? program->context : call->context;
 	struct variable *v;
 	uint64_t address, size;
+	bool managed = false;
 	CUresult result;
 
 	if (!program->answer && !program->library)
@@ -118,6 +133,7 @@ CUresult program_variable(struct call *call, struct program *program, const char
 	if (v) {
 		*address_out = v->address;
 		*size_out = v->size;
+		*managed_out = v->managed;
 	}
 	pthread_mutex_unlock(&program->lock);
 	if (v)
@@ -126,16 +142,19 @@ CUresult program_variable(struct call *call, struct program *program, const char
 	struct context *current = call->context;
 
 	call->context = context;
-	result = variable_ask(call, program, name, &address, &size);
+	result = variable_ask(call, program, name, &address, &size, &managed);
+	if (!result) {
+		pthread_mutex_lock(&program->lock);
+		if (!variable_find_locked(program, context, name))
+			result = variable_remember_locked(call, program, context, name, address, size, managed);
+		pthread_mutex_unlock(&program->lock);
+	}
 	call->context = current;
 	if (result)
 		return result;
-	pthread_mutex_lock(&program->lock);
-	if (!variable_find_locked(program, context, name))
-		variable_remember_locked(program, context, name, address, size);
-	pthread_mutex_unlock(&program->lock);
 	*address_out = address;
 	*size_out = size;
+	*managed_out = managed;
 	return CUDA_SUCCESS;
 }
 
@@ -153,7 +172,9 @@ void program_variables_forget(struct program *program, const struct context *con
 				continue;
 			}
 			*at = v->next;
-			if (range_find(v->address, &range) && range.kind == RANGE_GLOBAL && range.owner == program &&
+			if (v->managed)
+				managed_variable_gone(program, v->address);
+			else if (range_find(v->address, &range) && range.kind == RANGE_GLOBAL && range.owner == program &&
 			    range.start == v->address)
 				range_remove(v->address, false, NULL);
 			free(v);

@@ -399,6 +399,48 @@ CUresult worker_do_gleamFunctionInfo(struct worker *w, struct cmd *cmd, const st
 	return CMD_LATER;
 }
 
+/* ---- variables ---- */
+
+/* Host and client have it at the same address, so the client has to know. Drivers too old to tell have none. */
+static uint32_t is_managed(struct worker *w, CUdeviceptr address)
+{
+	unsigned int managed = 0;
+
+	return w->drv.cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address) == CUDA_SUCCESS && managed;
+}
+
+CUresult worker_do_cuModuleGetGlobal_v2(struct worker *w, struct cmd *cmd, const struct msg_cuModuleGetGlobal_v2 *m,
+					struct ans_cuModuleGetGlobal_v2 *a)
+{
+	struct object *o = object_find(w->tables, OBJECT_MODULE, m->hmod);
+	CUdeviceptr address = 0;
+	size_t size = 0;
+	CUresult r = o ? w->drv.cuModuleGetGlobal_v2(&address, &size, o->driver, m->name) : CUDA_ERROR_INVALID_HANDLE;
+
+	if (r == CUDA_SUCCESS)
+		*a = (struct ans_cuModuleGetGlobal_v2){ .dptr = address, .bytes = size, .managed = is_managed(w, address) };
+	return r;
+}
+
+CUresult worker_do_cuLibraryGetGlobal(struct worker *w, struct cmd *cmd, const struct msg_cuLibraryGetGlobal *m,
+				      struct ans_cuLibraryGetGlobal *a)
+{
+	struct object *o = object_find(w->tables, OBJECT_LIBRARY, m->library);
+	CUdeviceptr address = 0;
+	size_t size = 0;
+	CUresult r = o ? w->drv.cuLibraryGetGlobal(&address, &size, o->driver, m->name) : CUDA_ERROR_INVALID_HANDLE;
+	uint32_t managed = r == CUDA_SUCCESS ? is_managed(w, address) : 0;
+
+	/* A driver may keep the two kinds apart. */
+	if (o && r == CUDA_ERROR_NOT_FOUND) {
+		r = w->drv.cuLibraryGetManaged(&address, &size, o->driver, m->name);
+		managed = 1;
+	}
+	if (r == CUDA_SUCCESS)
+		*a = (struct ans_cuLibraryGetGlobal){ .dptr = address, .bytes = size, .managed = managed };
+	return r;
+}
+
 bool images_look(struct worker *w)
 {
 	bool any = false;

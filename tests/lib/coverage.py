@@ -31,14 +31,6 @@ ALWAYS = {
     'cuMemPoolExportToShareableHandle': 'pools can\'t be shared between processes yet',
     'cuMemPoolImportFromShareableHandle': 'pools can\'t be shared between processes yet',
     'cuMemPoolImportPointer': 'pools can\'t be shared between processes yet',
-    'cuMemAdvise': 'no memory is managed: INVALID_VALUE, as the driver says of other memory',
-    'cuMemDiscardAndPrefetchBatchAsync': 'no memory is managed: INVALID_VALUE, as the driver says of other memory',
-    'cuMemDiscardBatchAsync': 'no memory is managed: INVALID_VALUE, as the driver says of other memory',
-    'cuMemPrefetchAsync': 'no memory is managed: INVALID_VALUE, as the driver says of other memory',
-    'cuMemPrefetchBatchAsync': 'no memory is managed: INVALID_VALUE, as the driver says of other memory',
-    'cuMemRangeGetAttribute': 'no memory is managed: INVALID_VALUE, as the driver says of other memory',
-    'cuMemRangeGetAttributes': 'no memory is managed: INVALID_VALUE, as the driver says of other memory',
-    'cuStreamAttachMemAsync': 'no memory is managed: INVALID_VALUE, as the driver says of other memory',
 }
 # Exported, but in no header of CUDA's: not counted among the functions.
 NOT_PUBLIC = {'cuEGLApiInit', 'cuMemGetAttribute'}

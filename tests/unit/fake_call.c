@@ -8,12 +8,15 @@
 #include <string.h>
 
 #include "broker/lib/fatbin.h"
+#include "gen/bodies.h"
 #include "libgleamcuda/capture.h"
 #include "libgleamcuda/event.h"
 #include "libgleamcuda/exposed.h"
 #include "libgleamcuda/graph.h"
 #include "libgleamcuda/handle.h"
 #include "libgleamcuda/log.h"
+#include "libgleamcuda/managed.h"
+#include "libgleamcuda/region.h"
 #include "libgleamcuda/session.h"
 #include "libgleamcuda/stream.h"
 
@@ -526,4 +529,37 @@ void exposed_push(struct call *call)
 CUresult exposed_params_slow(struct call *call, const void *params, uint32_t size)
 {
 	abort();
+}
+
+/* ---- managed memory: none ---- */
+
+uint32_t region_count;
+uint32_t region_wishes;
+
+CUresult region_give(struct call *call, uint64_t stream)
+{
+	abort();
+}
+
+CUresult managed_variable(struct call *call, struct program *program, uint64_t address, uint64_t size)
+{
+	return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+void managed_variable_gone(struct program *program, uint64_t address)
+{
+}
+
+struct context *context_primary(int ordinal)
+{
+	return NULL;
+}
+
+CUresult do_cuDevicePrimaryCtxRetain(struct call *call, CUcontext *pctx, CUdevice dev)
+{
+	return CUDA_ERROR_INVALID_DEVICE;
+}
+
+void primary_let_go(struct context *context)
+{
 }

@@ -24,6 +24,7 @@
 #include "libgleamcuda/memory.h"
 #include "libgleamcuda/program.h"
 #include "libgleamcuda/range.h"
+#include "libgleamcuda/region.h"
 #include "libgleamcuda/session.h"
 #include "libgleamcuda/stream.h"
 
@@ -79,6 +80,7 @@ uint32_t captures_going;
 CUresult (*capture_gate)(struct call *call);
 uint32_t exposed_count;
 uint32_t exposed_everywhere;
+uint32_t region_count;
 
 void call_start(struct call *call, struct session *s, struct context *c)
 {
@@ -245,6 +247,11 @@ enum place place_of(uint64_t address, uint64_t *left_out)
 {
 	*left_out = address < 2u << 20 ? (1u << 20) - (address & 0xfffff) : UINT64_MAX;
 	return address < 1u << 20 ? PLACE_DEVICE : address < 2u << 20 ? PLACE_PINNED : PLACE_PAGEABLE;
+}
+
+CUresult region_give(struct call *call, uint64_t stream)
+{
+	abort();
 }
 
 void exposed_push(struct call *call)
