@@ -47,6 +47,18 @@ wrong 2 '--listen and --tenant are for the machine that is called' -- pair --lis
 wrong 2 '`a b` is not an address' -- pair 'a b' --code AAAAA-AAAAA-AAAAA-AAAAA --config "$TMP/none.conf"
 wrong 2 'that is no code: four groups of five letters' -- pair 127.0.0.1 --code x --config "$TMP/none.conf"
 wrong 2 '--listen nowhere: an address, not a name' -- pair --listen nowhere --config "$TMP/none.conf"
+wrong 2 '--sessions and --memory go with limit WHO' -- kernel --sessions 3
+wrong 2 '`limits` is not limit' -- kernel limits uid:0
+wrong 2 'limit needs WHO: uid:USER, cgroup:PATH or all' -- kernel limit
+wrong 2 '`gid:0` is none of uid:USER, cgroup:PATH, all' -- kernel limit gid:0
+wrong 2 '--sessions `-1` is neither a number nor none' -- kernel limit all --sessions=-1
+wrong 2 '--memory `99999999999999999999` is neither a number nor none' -- kernel limit all --memory 99999999999999999999
+wrong 1 'there is no user nobody-of-this-name' -- kernel limit uid:nobody-of-this-name
+wrong 1 '/sys/fs/cgroup/not/there: No such file or directory' -- kernel limit cgroup:not/there
+if ! [ -e /sys/class/misc/gleam ]; then
+	wrong 1 'the kernel module is not loaded (it is optional): modprobe gleam' -- kernel
+	wrong 1 'the kernel module is not loaded' -- kernel limit all
+fi
 wrong 2 '`tcsh` is none of bash, zsh, fish' -- completion tcsh
 wrong 2 'completion needs bash|zsh|fish' -- completion
 wrong 2 '`x` is one word too many' -- doctor x

@@ -11,7 +11,7 @@
 . "$TOP/tests/kmod/kernel.sh"
 
 need_cmd qemu-system-x86_64 busybox cpio dpkg-deb ldd
-need_built bin/gleamd bin/gleam-worker lib/libcuda.so.1 lib/libsoftcuda.so tests/cuda/vecadd
+need_built bin/gleamd bin/gleam-worker bin/gleamctl lib/libcuda.so.1 lib/libsoftcuda.so tests/cuda/vecadd
 version=$(kmod_headers_version)
 [ -n "$version" ] || skip "needs headers of a Debian kernel (tools/setup kmod)"
 [ -z "${SAN:-}" ] && [ -x "$OUT/tests/kmod/kmod-test" ] || skip "needs tests/kmod/kmod-test, which is static: not with a sanitizer"
@@ -21,7 +21,7 @@ make -s -C "$TOP" O="$OUT" KDIR="/usr/src/linux-headers-$version" KMOD_OUT="$OUT
 
 root=$TMP/root
 mkdir -p "$root/gleam/bin" "$root/gleam/lib" "$root/gleam/kernels" "$root/bin"
-cp "$OUT/bin/gleamd" "$OUT/bin/gleam-worker" "$root/gleam/bin/"
+cp "$OUT/bin/gleamd" "$OUT/bin/gleam-worker" "$OUT/bin/gleamctl" "$root/gleam/bin/"
 cp "$OUT/lib/libcuda.so.1" "$OUT/lib/libsoftcuda.so" "$root/gleam/lib/"
 cp "$OUT/tests/cuda/vecadd" "$root/gleam/"
 cp "$OUT/tests/cuda/kernels/vecadd.ptx" "$root/gleam/kernels/"

@@ -2,7 +2,7 @@
 
 GLEAMCTL_SOURCES := $(sort $(wildcard tools/gleamctl/*.c)) $(addprefix broker/lib/,key.c fd.c conf.c log.c) \
 	broker/core/address.c
-GLEAMCTL_LIBS := $(shell $(PKG_CONFIG) --libs jansson ncursesw) -linih -lssl -lcrypto
+GLEAMCTL_LIBS := $(shell $(PKG_CONFIG) --libs jansson ncursesw libnl-genl-3.0) -linih -lssl -lcrypto
 
 $(eval $(call program,bin/gleamctl,$(GLEAMCTL_SOURCES),$(GLEAMCTL_LIBS)))
 $(eval $(call unit,test_conf_edit,tests/unit/test_conf_edit.c $(addprefix tools/gleamctl/,conf_edit.c pair_channel.c) \

@@ -25,6 +25,9 @@ struct options {
 	const char *config; /* doctor, pair: gleamd's settings */
 	const char *interval; /* top: seconds */
 	const char *batch;    /* top: frames */
+	/* kernel limit */
+	const char *sessions;
+	const char *memory;
 	/* pair */
 	const char *listen;
 	const char *code;
@@ -61,6 +64,8 @@ int top_command(const struct options *options);
 int doctor_command(const struct options *options);
 /* pair.c */
 int pair_command(const struct options *options);
+/* kernel.c */
+int kernel_command(const struct options *options);
 /* complete.c */
 int completion_command(const struct options *options);
 /* Offers for the last of @words, which come behind `gleamctl`; others are what stands before it. */

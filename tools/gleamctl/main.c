@@ -68,6 +68,15 @@ const struct command commands[] = {
 	  "\n"
 	  "  --config FILE   gleamd's settings (default: /etc/gleam/gleam.conf)\n" HELP_COMMON,
 	  0, 0, "jsc", doctor_command },
+	{ "kernel", "[limit WHO]", "the kernel module's sessions, virtual GPUs and limits, asked of the module itself",
+	  "WHO is uid:USER (a name or number), cgroup:PATH (below /sys/fs/cgroup, or an id), or all. With --sessions or\n"
+	  "--memory its limits are set, by root; what is not given stays. A session counts with all the memory it may use.\n"
+	  "\n"
+	  "  --sessions N    sessions at once, or none: no limit\n"
+	  "  --memory MIB    memory of sessions, or none: no limit\n"
+	  "  --json          print JSON instead of text\n"
+	  "  --help          this text\n",
+	  0, 2, "jNM", kernel_command },
 	{ "completion", "bash|zsh|fish", "print a script that completes gleamctl's words in that shell",
 	  "bash: source <(gleamctl completion bash); fish: gleamctl completion fish | source\n"
 	  "zsh:  source <(gleamctl completion zsh), behind compinit\n"
@@ -93,6 +102,8 @@ const struct option long_options[] = {
 	{ "listen", required_argument, NULL, 'l' },
 	{ "code", required_argument, NULL, 'C' },
 	{ "name", required_argument, NULL, 'n' },
+	{ "sessions", required_argument, NULL, 'N' },
+	{ "memory", required_argument, NULL, 'M' },
 	{ "help", no_argument, NULL, OPT_HELP },
 	{ "version", no_argument, NULL, OPT_VERSION },
 	{ NULL, 0, NULL, 0 },
@@ -111,6 +122,8 @@ static const struct {
 	{ 'i', offsetof(struct options, interval) },
 	{ 'b', offsetof(struct options, batch) },
 	{ 'l', offsetof(struct options, listen) },
+	{ 'N', offsetof(struct options, sessions) },
+	{ 'M', offsetof(struct options, memory) },
 	{ 'C', offsetof(struct options, code) },
 	{ 'n', offsetof(struct options, name) },
 };
