@@ -64,6 +64,7 @@ static void usage(FILE *out)
 	      "  --key FILE              the key that daemons share, made by `gleamctl key new`\n"
 	      "  --lanes N               bulk connections of a link, 1 to 16 (default: 4)\n"
 	      "  --keepalive SECONDS     silence after which a peer is given up (default: 15)\n"
+	      "  --no-direct             programs on this machine's own GPUs go through gleamd, too\n"
 	      "  --warm N                workers started ahead (default: 1)\n"
 	      "  --mount DIR             where the /gleam tree is; --no-fuse: nowhere\n"
 	      "  --log LEVEL             error, warn, info or debug (default: info)\n"
@@ -84,6 +85,7 @@ enum option_id {
 	OPT_LANES,
 	OPT_KEEPALIVE,
 	OPT_GRACE,
+	OPT_NO_DIRECT,
 	OPT_WARM,
 	OPT_MOUNT,
 	OPT_NO_FUSE,
@@ -100,6 +102,7 @@ static const struct option options[] = {
 	{ "user", required_argument, NULL, OPT_USER },		 { "key", required_argument, NULL, OPT_KEY },
 	{ "lanes", required_argument, NULL, OPT_LANES },	 { "keepalive", required_argument, NULL, OPT_KEEPALIVE },
 	{ "grace", required_argument, NULL, OPT_GRACE },	 { "warm", required_argument, NULL, OPT_WARM },
+	{ "no-direct", no_argument, NULL, OPT_NO_DIRECT },
 	{ "mount", required_argument, NULL, OPT_MOUNT },	 { "no-fuse", no_argument, NULL, OPT_NO_FUSE },
 	{ "log", required_argument, NULL, OPT_LOG },		 { "foreground", no_argument, NULL, OPT_FOREGROUND },
 	{ "help", no_argument, NULL, OPT_HELP },		 { "version", no_argument, NULL, OPT_VERSION },
@@ -129,6 +132,8 @@ static int option_set(struct conf *conf, int id, char *value, char *why, size_t 
 		*equals = 0;
 		return conf_set(conf, "servers", value, equals + 1, why, why_size);
 	}
+	if (id == OPT_NO_DIRECT)
+		return conf_set(conf, "link", "direct", "no", why, why_size);
 	if (id == OPT_NO_FUSE)
 		return conf_set(conf, "tree", "mount", "no", why, why_size);
 	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)

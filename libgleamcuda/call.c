@@ -15,6 +15,7 @@
 #include "broker/lib/futex.h"
 #include "broker/lib/slot.h"
 #include "broker/lib/spin.h"
+#include "broker/proto/progress.h"
 #include "libgleamcuda/capture.h"
 #include "libgleamcuda/context.h"
 #include "libgleamcuda/handle.h"
@@ -184,6 +185,19 @@ CUresult call_open_bulk(struct call *call, enum op op, size_t payload_max, enum 
 	return open_frame(call, op, payload_max, flag, ref);
 }
 
+/* Nobody carries the bytes of this command anywhere: they lie where the worker reads them. Before the command is shown. */
+static void direct_landed(const struct session *s, const uint8_t *frame)
+{
+	struct frame_hdr hdr;
+	struct bulk_ref ref;
+
+	memcpy(&hdr, frame, sizeof(hdr));
+	if (!(hdr.flags & FRAME_BULK_UP))
+		return;
+	memcpy(&ref, frame + sizeof(hdr), sizeof(ref));
+	__atomic_store_n(shm_landed(&s->shm, landed_word(ref.offset)), landed_value(ref.cookie), __ATOMIC_RELEASE);
+}
+
 uint64_t call_post(struct call *call)
 {
 	struct session *s = call->session;
@@ -202,11 +216,15 @@ uint64_t call_post(struct call *call)
 	s->seq = seq;
 	call->posted = seq;
 	ring_commit(&s->c2n, size);
+	if (s->direct)
+		direct_landed(s, call->frame);
 
 	bool wake = ring_publish(&s->c2n);
 
 	pthread_mutex_unlock(&s->append_lock);
-	if (wake)
+	if (wake && s->direct)
+		ring_wake_futex(s->c2n.ctl);
+	else if (wake)
 		ring_wake_fd(s->doorbell);
 	COUNT(call, bytes, size);
 	return seq;

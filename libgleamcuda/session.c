@@ -415,6 +415,7 @@ int session_open(CUresult *result_out)
 		goto close_opened;
 	}
 	s->header = shm_header(&s->shm);
+	s->direct = __atomic_load_n(&s->header->direct, __ATOMIC_ACQUIRE) == 1;
 	shm_ring_c2n(&s->shm, &s->c2n);
 	err = session_attach(s, result_out);
 	if (err)

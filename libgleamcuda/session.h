@@ -26,6 +26,7 @@ struct session {
 	int socket;   /* closes when this process ends: that is how gleamd knows; or the kernel's session */
 	bool kernel;  /* opened through the kernel module: socket is /dev/gleam */
 	int doorbell; /* eventfd: the broker sleeps, there is something in c2n */
+	bool direct;  /* the worker is on this machine, and shm is its own */
 	struct snapshot snapshot;
 	char server[64];
 

@@ -22,6 +22,7 @@ void conf_init(struct conf *conf)
 		.sessions_max = 256,
 		.link_sessions_max = 256,
 		.lanes = 4,
+		.direct = true,
 		.keepalive_ms = 15000, /* with a quarter for the tick: a dead peer is noticed in less than 20 s */
 		.grace_ms = 20000,
 		.driver = "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
@@ -64,6 +65,16 @@ static int count_set(unsigned *place, const char *value, unsigned least, unsigne
 	if (!err)
 		*place = (unsigned)number;
 	return err;
+}
+
+static int switch_set(bool *place, const char *value, char *why, size_t why_size)
+{
+	if (strcmp(value, "yes") != 0 && strcmp(value, "no") != 0) {
+		snprintf(why, why_size, "`%s` is not yes or no", value);
+		return -EINVAL;
+	}
+	*place = *value == 'y';
+	return 0;
 }
 
 /* Seconds, with up to three decimals. */
@@ -167,6 +178,8 @@ int conf_set(struct conf *conf, const char *section, const char *name, const cha
 		return seconds_set(&conf->keepalive_ms, value, 1000, 3600000, why, why_size);
 	if (IS("link", "grace"))
 		return seconds_set(&conf->grace_ms, value, 0, 3600000, why, why_size);
+	if (IS("link", "direct"))
+		return switch_set(&conf->direct, value, why, why_size);
 	if (IS("key", "file"))
 		return text_set(conf->key_file, sizeof(conf->key_file), value, why, why_size);
 	if (IS("tree", "mount")) {

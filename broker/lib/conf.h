@@ -6,7 +6,7 @@
  *	[servers] NAME = ADDRESS:PORT ...
  *	[node]    listen, driver, worker, user, warm, speed, sessions, sessions_per_link
  *	[scheduler] policy, profiles
- *	[link]    lanes, keepalive, grace
+ *	[link]    lanes, keepalive, grace, direct
  *	[key]     file
  *	[tree]    mount (a directory, or no)
  */
@@ -47,6 +47,7 @@ struct conf {
 	unsigned lanes;
 	uint64_t keepalive_ms;
 	uint64_t grace_ms;
+	bool direct; /* programs on this machine's own GPUs share memory with their workers */
 	char key_file[CONF_PATH_SIZE];
 	char mount[CONF_PATH_SIZE]; /* where /gleam is; "": nowhere */
 	char policy[CONF_NAME_SIZE];

@@ -22,6 +22,7 @@
 #include "broker/local/broker.h"
 #include "broker/local/control.h"
 #include "broker/local/route.h"
+#include "broker/node/node.h"
 #include "gen/api.h"
 
 #define CLIENT_OPEN_NS	2700000000ull /* without a link by then it is told why there is no session, within three seconds */
@@ -475,6 +476,33 @@ static void client_timer(void *arg)
 	}
 }
 
+/*
+ * Its worker may be a child of this daemon, at the other end of a link to ourselves: then it gets the worker's memory instead of
+ * ours, and the link has nothing more to carry than its beginning and end. Memory of the kernel module stays what it is.
+ */
+static void client_direct(struct client *client)
+{
+	struct node *node = broker_node(client->broker);
+	struct shm shm;
+	int fd;
+
+	if (!node || !broker_conf(client->broker)->direct || client->kernel_memory >= 0)
+		return;
+	fd = node_direct(node, link_id(client->link), client->mirror.id);
+	if (fd < 0)
+		return;
+	/* No lane uses the old one: the mirror isn't live yet. If this fails the session can't go on, as the seat moves nothing. */
+	if (shm_map(&shm, fd, protocol_hash)) {
+		client_refuse(client, END_REFUSED, "can't map the worker's memory");
+		return;
+	}
+	shm_close(&client->mirror.shm);
+	client->mirror.shm = shm;
+	shm_ring_c2n(&client->mirror.shm, &client->c2n);
+	shm_ring_n2c(&client->mirror.shm, &client->n2c);
+	client->direct = true;
+}
+
 static void client_attached(struct client *client, struct reader *body)
 {
 	uint8_t bytes[LINK_TEXT_MAX + 64] __attribute__((aligned(8)));
@@ -496,12 +524,17 @@ static void client_attached(struct client *client, struct reader *body)
 		return;
 	}
 
+	client_direct(client);
+	if (client->state != CLIENT_OPENING)
+		return;
+
 	const int fds[2] = { client->mirror.shm.fd, client->doorbell };
 
 	put_u32(&w, LOCAL_OPENED);
 	put_u32(&w, 0);
 	put_str(&w, server_name(client->server));
-	__atomic_store_n(&client->mirror.live, true, __ATOMIC_RELEASE);
+	if (!client->direct)
+		__atomic_store_n(&client->mirror.live, true, __ATOMIC_RELEASE);
 	session_live_post(&client->mirror.shm);
 	if (client_packet(client, bytes, w.at, fds, 2)) {
 		client_gone(client);
@@ -512,8 +545,8 @@ static void client_attached(struct client *client, struct reader *body)
 	client->retry.fire = client_overflow_retry;
 	place_client_live(broker_place(client->broker), client);
 	client_bell_arm(client);
-	log_info("pid %d (%s): session %u on %s", client->pid, client->program, client->mirror.id,
-		 server_name(client->server));
+	log_info("pid %d (%s): session %u on %s%s", client->pid, client->program, client->mirror.id,
+		 server_name(client->server), client->direct ? ", this machine's own worker" : "");
 }
 
 static void client_setting_find(const char *settings, const char *name, char *out, size_t size)
@@ -645,7 +678,8 @@ void client_link_lost(struct client *client, struct server *server, const char *
 	if (client->state != CLIENT_LIVE)
 		return;
 	snprintf(client->reason, sizeof(client->reason), "the link to %s is lost: %s", server_name(server), why);
-	if (grace_ns == 0) {
+	/* What ends with a link to ourselves is this daemon. */
+	if (grace_ns == 0 || client->direct) {
 		client_end(client, END_LINK_LOST, client->reason);
 		return;
 	}
@@ -820,7 +854,7 @@ bool client_view(const struct client *client, struct client_view *view_out)
 {
 	static const char *const states[] = { [CLIENT_OPENING] = "opening", [CLIENT_LIVE] = "live", [CLIENT_DEAD] = "dead" };
 	struct client_view view = { .pid = client->pid, .uid = client->uid, .program = client->program,
-				    .reason = client->reason, .sent = client->sent,
+				    .reason = client->reason, .direct = client->direct, .sent = client->sent,
 				    .received = __atomic_load_n(&client->received, __ATOMIC_RELAXED) };
 
 	if (client->state != CLIENT_OPENING && client->state != CLIENT_LIVE && client->state != CLIENT_DEAD)
@@ -830,8 +864,8 @@ bool client_view(const struct client *client, struct client_view *view_out)
 	view.age_ns = loop_now_ns(client->loop) - client->born_ns;
 	if (client->mirror.shm.base) {
 		const struct session_header *hdr = shm_header(&client->mirror.shm);
-		uint64_t queued = hdr->c2n.head - client->acknowledged;
-		uint64_t up = hdr->up_head - client->up_tail;
+		uint64_t queued = hdr->c2n.head - (client->direct ? hdr->c2n.tail : client->acknowledged);
+		uint64_t up = hdr->up_head - (client->direct ? hdr->up_tail : client->up_tail);
 		struct api_count sums = { 0 };
 
 		client_sums(client, &sums);

@@ -62,6 +62,7 @@ struct client_view {
 	const char *server; /* "": none yet */
 	const char *state;  /* opening, live, reconnecting, dead */
 	const char *reason; /* why it is dead, or reconnecting */
+	bool direct;	    /* its worker is of this machine, and shares memory with it */
 	uint64_t age_ns;
 	uint64_t calls; /* sums over the counters */
 	uint64_t bytes;

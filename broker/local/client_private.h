@@ -77,6 +77,7 @@ struct client {
 	uint64_t bell_value;
 	bool bell_armed;
 
+	bool direct; /* it has the memory of a worker of this machine: nothing goes through us */
 	struct ring c2n;       /* we consume; its position is what has been sent */
 	uint64_t acknowledged; /* what the node's worker has consumed: [acknowledged, sent) would be sent again */
 	uint64_t sent;

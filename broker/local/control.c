@@ -127,6 +127,7 @@ static void put_client(struct json *json, const struct broker *broker, const str
 	json_str(json, "server", client->server);
 	json_str(json, "state", client->state);
 	json_str(json, "reason", client->reason);
+	json_bool(json, "direct", client->direct);
 	json_fixed(json, "age_s", client->age_s, 3);
 	json_u64(json, "calls", client->calls);
 	json_u64(json, "bytes", client->bytes);

@@ -108,7 +108,7 @@ bool client_poll(struct client *client)
 	const char *broken;
 	int moved;
 
-	if (client->state != CLIENT_LIVE)
+	if (client->state != CLIENT_LIVE || client->direct)
 		return false;
 	if (client->bulk_was)
 		client->bulk_ns += loop_now_ns(client->loop) - client->polled_ns;
@@ -137,7 +137,7 @@ bool client_poll(struct client *client)
 
 bool client_sleep(struct client *client)
 {
-	if (client->state != CLIENT_LIVE)
+	if (client->state != CLIENT_LIVE || client->direct)
 		return true;
 	if (__atomic_load_n(&client->broken, __ATOMIC_ACQUIRE))
 		return false;
@@ -151,7 +151,7 @@ bool client_sleep(struct client *client)
 
 void client_wake(struct client *client)
 {
-	if (client->state == CLIENT_LIVE)
+	if (client->state == CLIENT_LIVE && !client->direct)
 		ring_sleep_end(&client->c2n);
 }
 

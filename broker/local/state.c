@@ -47,6 +47,7 @@ static void client_take(const struct client *client, const struct client_view *v
 	COPY(out->server, view->server);
 	COPY(out->state, view->state);
 	COPY(out->reason, view->reason);
+	out->direct = view->direct;
 	out->age_s = (double)view->age_ns / (double)NS_PER_S;
 	out->calls = view->calls;
 	out->bytes = view->bytes;

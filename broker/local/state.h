@@ -40,6 +40,7 @@ struct state_client {
 	char server[CONF_NAME_SIZE]; /* "": none yet */
 	char state[16];		     /* opening, live, reconnecting, dead */
 	char reason[256];	     /* why it is dead or reconnecting */
+	bool direct;
 	double age_s;
 	uint64_t calls;
 	uint64_t bytes;

@@ -660,6 +660,18 @@ void node_wake(struct node *node)
 		seat_wake(node->seats[i]);
 }
 
+int node_direct(struct node *node, const uint8_t *link_id_wanted, uint32_t session)
+{
+	for (unsigned i = 0; i < node->seat_count; i++) {
+		struct seat *seat = node->seats[i];
+		const struct link *link = seat_link(seat);
+
+		if (link && seat_session(seat) == session && memcmp(link_id(link), link_id_wanted, HELLO_ID_SIZE) == 0)
+			return seat_direct(seat);
+	}
+	return -ENOENT;
+}
+
 /* ---- life ---- */
 
 /* On a node with several GPUs a warm worker belongs to one of them. */

@@ -32,6 +32,12 @@ void node_wake(struct node *node);
 /* @on: no new clients; those that it has stay. */
 void node_drain(struct node *node, bool on);
 
+/*
+ * The worker's memory for a client of this very daemon, whose session runs over the link with this id: a descriptor, the caller's.
+ * -ENOENT: the other end of that link isn't this node. See seat_direct().
+ */
+int node_direct(struct node *node, const uint8_t *link_id, uint32_t session);
+
 /* For this machine's own status. */
 void node_report(const struct node *node, struct report *report_out);
 const char *node_address(const struct node *node);

@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,6 +86,7 @@ struct seat {
 	uint32_t timed_seq;
 	uint64_t timed_ns;
 	uint64_t latency_ns; /* mean, the newest counting a quarter; 0: none yet */
+	bool direct;	     /* the client has the memory itself */
 
 	struct loop_post post;
 };
@@ -337,9 +339,25 @@ static void seat_note(struct seat *seat, const uint8_t *bytes, uint32_t size)
 	}
 }
 
+int seat_direct(struct seat *seat)
+{
+	int fd;
+
+	if (seat->state != SEAT_LIVE || seat->direct || seat->c2n.at)
+		return -EBUSY;
+	fd = fcntl(seat->mirror.shm.fd, F_DUPFD_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	seat->direct = true;
+	__atomic_store_n(&shm_header(&seat->mirror.shm)->direct, 1, __ATOMIC_RELEASE);
+	log_info("session %u of %s (%s, pid %u): on this machine, without us in between", seat->mirror.id, link_host(seat->link),
+		 seat->client.program, seat->client.pid);
+	return fd;
+}
+
 int seat_span(struct seat *seat, uint64_t position, const void *bytes, uint32_t size)
 {
-	if (seat->state != SEAT_LIVE)
+	if (seat->state != SEAT_LIVE || seat->direct)
 		return -EPROTO;
 
 	int err = ring_put_span(&seat->c2n, position, bytes, size);
@@ -521,7 +539,7 @@ bool seat_poll(struct seat *seat)
 	unsigned count = 0;
 	int got = 0;
 
-	if (seat->state != SEAT_LIVE)
+	if (seat->state != SEAT_LIVE || seat->direct)
 		return false;
 	while (count < SEAT_FRAMES_MAX && !seat_is_blocked(seat) && (got = ring_peek(&seat->n2c, &hdr, &frame)) == 1) {
 		bool bulk;
@@ -551,7 +569,7 @@ bool seat_poll(struct seat *seat)
 
 bool seat_sleep(struct seat *seat)
 {
-	if (seat->state != SEAT_LIVE)
+	if (seat->state != SEAT_LIVE || seat->direct)
 		return true;
 	/* The link's drained(), a mirror's room() and the broker's SEEN wake us. */
 	if (seat_is_blocked(seat))
@@ -561,7 +579,7 @@ bool seat_sleep(struct seat *seat)
 
 void seat_wake(struct seat *seat)
 {
-	if (seat->state == SEAT_LIVE)
+	if (seat->state == SEAT_LIVE && !seat->direct)
 		ring_sleep_end(&seat->n2c);
 }
 
@@ -577,7 +595,8 @@ static void seat_away_over(void *arg)
 
 bool seat_away(struct seat *seat, uint64_t limit_ns)
 {
-	if (seat->state != SEAT_LIVE || limit_ns == 0)
+	/* A client that has the worker's memory ends with the link to ourselves, that is with this daemon. */
+	if (seat->state != SEAT_LIVE || limit_ns == 0 || seat->direct)
 		return false;
 	loop_timer_clear(seat->loop, &seat->consumed);
 	seat_unlink(seat);
@@ -717,6 +736,13 @@ static void seat_bell_arm(struct seat *seat)
 
 bool seat_is_busy(const struct seat *seat)
 {
+	if (seat->direct && seat->state == SEAT_LIVE) {
+		/* What client and worker say: nonsense shows them as busy or idle, no more. */
+		const struct session_header *hdr = shm_header(&seat->mirror.shm);
+
+		return __atomic_load_n(&hdr->busy, __ATOMIC_RELAXED) ||
+		       __atomic_load_n(&hdr->c2n.head, __ATOMIC_RELAXED) != __atomic_load_n(&hdr->c2n.tail, __ATOMIC_RELAXED);
+	}
 	return seat->state == SEAT_LIVE && (seat->asked > seat->answered || seat->unfinished || seat->seen < seat->c2n.at ||
 					    __atomic_load_n(&seat->mirror.bulk_pending, __ATOMIC_RELAXED));
 }

@@ -69,6 +69,12 @@ bool seat_is(const struct seat *seat, const uint8_t token[RESUME_TOKEN_SIZE], co
 /* Frames and bulk frames up to which all have come. -EPROTO: they were never sent; ends the seat. */
 int seat_seen(struct seat *seat, uint64_t frames, uint64_t bulk);
 
+/*
+ * The client is of this machine: it gets the worker's memory itself. From here on the seat moves nothing; it still ends with worker
+ * and client. A descriptor of the memory, the caller's; -errno: it stays as it was.
+ */
+int seat_direct(struct seat *seat);
+
 /* Bytes of the client's ring. -EPROTO ends the seat, not the link. */
 int seat_span(struct seat *seat, uint64_t position, const void *bytes, uint32_t size);
 

@@ -4,7 +4,8 @@
  *
  * Both ends of a session have one memory of the same layout. The brokers between them are mirrors: bytes that
  * a client writes at an offset of its memory arrive at the same offset of the worker's memory, and the other
- * way round. So brokers allocate nothing, and offsets mean the same everywhere.
+ * way round. So brokers allocate nothing, and offsets mean the same everywhere. Where client and worker are on one machine
+ * and one daemon serves both, they may share one memory (`direct`), and nobody is in between.
  *
  *   client -> worker	commands	ring c2n: frames, in program order; a byte is free again when the worker has
  *					consumed it, so the client's ring is also the journal for a reconnect
@@ -34,7 +35,7 @@ typedef uint64_t gleam_u64;
 #endif
 
 #define SESSION_MAGIC	0x4d45534d41454c47ull /* "GLEAMSEM" */
-#define SESSION_VERSION 1
+#define SESSION_VERSION 2
 
 #define SESSION_SLOTS	       256	  /* calls that may wait at once; the 257th thread waits for a slot */
 #define SESSION_SLOT_SIZE      4096	  /* header included; longer answers go to a down cell */
@@ -101,8 +102,10 @@ struct session_header {
 	gleam_u32 client_pid;
 	gleam_u32 state; /* futex; enum session_state, written by the broker */
 	gleam_u32 reason; /* why it is DEAD; enum session_end in wire.h */
+	gleam_u32 direct; /* 1: client and worker share this memory, on one machine; written by the node before the client has it */
+	gleam_u32 busy;	  /* then: the worker has work that isn't finished; written by it for the node's load */
 	gleam_u32 pad0;
-	gleam_u64 pad1[8];
+	gleam_u64 pad1[7];
 
 	struct ring_ctl c2n;
 	struct ring_ctl n2c;

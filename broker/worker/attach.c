@@ -13,6 +13,12 @@ CUresult worker_do_gleamAttach(struct worker *w, struct cmd *cmd, const struct m
 	uint8_t payload[8] __attribute__((aligned(8)));
 	struct writer out = writer_on(shm_down(&w->shm) + m->snapshot.offset, m->snapshot.size);
 
+	/*
+	 * Once, before anything is answered: the word lies in memory that a client of this machine writes. One that lies about it
+	 * gets its answers where it doesn't look for them.
+	 */
+	if (!w->ordinals && __atomic_load_n(&w->header->direct, __ATOMIC_ACQUIRE) == 1)
+		__atomic_store_n(&w->direct, true, __ATOMIC_RELAXED);
 	if (!ordinals)
 		return CUDA_ERROR_NO_DEVICE;
 	snapshot_write(w, ordinals, &out);

@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "broker/lib/futex.h"
+#include "broker/worker/direct.h"
 #include "broker/worker/executor.h"
 #include "broker/worker/fault.h"
 #include "broker/worker/host.h"
@@ -41,6 +42,8 @@ void completion_watch_locked(struct worker *w, struct stream *s)
 	if (s->watched)
 		return;
 	s->watched = true;
+	if (!w->watched)
+		__atomic_store_n(&w->header->busy, 1, __ATOMIC_RELAXED);
 	s->next_watched = w->watched;
 	__atomic_store_n(&w->watched, s, __ATOMIC_RELEASE);
 }
@@ -279,6 +282,8 @@ bool completion_look(struct worker *w)
 	 */
 	for (struct stream *s = told_count || ended ? w->watched : NULL; s; s = s->next_watched)
 		tail = landings_take_locked(s, tail);
+	if (!w->watched && __atomic_load_n(&w->header->busy, __ATOMIC_RELAXED))
+		__atomic_store_n(&w->header->busy, 0, __ATOMIC_RELAXED);
 	pthread_mutex_unlock(&w->lock);
 	if (!told_count && !ended)
 		return false;
@@ -364,7 +369,7 @@ static void sleep_until_watched(struct worker *w)
 	/* Pairs with the fence in completion_wake(). */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	if (!__atomic_load_n(&w->watched, __ATOMIC_RELAXED) && !__atomic_load_n(&w->stop, __ATOMIC_RELAXED))
-		futex_wait(&w->watch_bell, bell, -1);
+		futex_wait(&w->watch_bell, bell, direct_waits(w) ? (int64_t)DIRECT_FLUSH_NS : -1);
 	__atomic_store_n(&w->watch_sleeps, 0, __ATOMIC_RELAXED);
 }
 
@@ -379,6 +384,13 @@ static void *completion_run(void *arg)
 	prctl(PR_SET_TIMERSLACK, 1000);
 	while (!__atomic_load_n(&w->stop, __ATOMIC_ACQUIRE)) {
 		bool happened = completion_look(w);
+
+		if (direct_waits(w)) {
+			pthread_mutex_lock(&w->post_lock);
+			direct_flush_locked(w);
+			pthread_mutex_unlock(&w->post_lock);
+		}
+
 		uint64_t now = now_ns();
 
 		if (happened) {

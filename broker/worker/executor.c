@@ -741,6 +741,8 @@ int executor_run(struct worker *w)
 			continue;
 		}
 		idle = true;
+		if (__atomic_load_n(&w->direct_failed, __ATOMIC_RELAXED))
+			return EXIT_PROTOCOL;
 		if (w->exit_code)
 			return w->exit_code;
 		if (session_is_over(w))

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "broker/proto/progress.h"
+#include "broker/worker/direct.h"
 #include "broker/worker/fault.h"
 #include "broker/worker/note.h"
 
@@ -16,7 +17,7 @@ static __thread bool held;
 
 #define ROOM_WAIT_NS 100000000 /* the node reads always; this only bounds how late its end is noticed */
 
-/* Returns whether the node sleeps. The lock is held. */
+/* Returns whether the node sleeps and is to be woken. The lock is held. */
 static bool post_locked(struct worker *w, const struct frame_hdr *hdr, const struct bulk_ref *bulk, const void *payload,
 			uint32_t size)
 {
@@ -27,6 +28,10 @@ static bool post_locked(struct worker *w, const struct frame_hdr *hdr, const str
 	h.size = (uint32_t)sizeof(h) + (bulk ? (uint32_t)sizeof(*bulk) : 0) + size;
 	if (bulk)
 		h.flags |= FRAME_BULK_DOWN;
+	if (__atomic_load_n(&w->direct, __ATOMIC_RELAXED)) {
+		direct_post_locked(w, &h, bulk, payload, size);
+		return false;
+	}
 	for (;;) {
 		uint64_t tail = ring_tail(&w->n2c);
 
@@ -95,6 +100,8 @@ void post_show(struct worker *w)
 	bool sleeps;
 
 	held = false;
+	if (__atomic_load_n(&w->direct, __ATOMIC_RELAXED))
+		return;
 	pthread_mutex_lock(&w->post_lock);
 	sleeps = ring_publish(&w->n2c);
 	pthread_mutex_unlock(&w->post_lock);

@@ -251,9 +251,20 @@ struct worker {
 	uint32_t stop; /* atomic */
 
 	pthread_mutex_t post_lock;
-	struct ring n2c; /* guarded by post_lock */
-	uint32_t landings; /* guarded by post_lock: sent, see PROGRESS_LANDINGS */
-	uint32_t landings_told; /* guarded by post_lock */
+	/* guarded by post_lock */
+	struct ring n2c;
+	uint32_t landings; /* sent, see PROGRESS_LANDINGS */
+	uint32_t landings_told;
+	uint8_t *direct_frame; /* FRAME_SIZE_MAX */
+	uint8_t *overflow;     /* of direct.h: frames that wait for room */
+	uint32_t overflow_size;
+	uint32_t overflow_max;
+
+	/* atomic */
+	bool direct; /* the client shares our memory; set before its first answer, then only read */
+	bool direct_waiting;
+	uint32_t direct_failed;
+
 	pthread_t completion;
 	bool completion_runs;
 };

@@ -112,7 +112,8 @@ int worker_start(struct worker *w, int session_fd, const uint8_t *protocol_hash,
 	}
 	w->frame = aligned_alloc(64, FRAME_SIZE_MAX);
 	w->answer = aligned_alloc(64, FRAME_SIZE_MAX);
-	if (!w->frame || !w->answer)
+	w->direct_frame = aligned_alloc(64, FRAME_SIZE_MAX);
+	if (!w->frame || !w->answer || !w->direct_frame)
 		return -ENOMEM;
 	err = shm_map(&w->shm, session_fd, protocol_hash);
 	if (err) {
@@ -178,6 +179,8 @@ void worker_stop(struct worker *w)
 	free(w->snapshot);
 	free(w->frame);
 	free(w->answer);
+	free(w->direct_frame);
+	free(w->overflow);
 	shm_close(&w->shm);
 	pthread_mutex_destroy(&w->lock);
 	pthread_mutex_destroy(&w->post_lock);

@@ -1,7 +1,7 @@
 # gleam-worker: plays one client's commands on a driver.
 
 WORKER_SOURCES := $(sort $(filter-out broker/worker/main.c,$(wildcard broker/worker/*.c)))
-WORKER_USES := broker/lib/ring.c broker/lib/shm.c broker/lib/fatbin.c broker/lib/fatbin_elf.c
+WORKER_USES := broker/lib/ring.c broker/lib/shm.c broker/lib/slot.c broker/lib/fatbin.c broker/lib/fatbin_elf.c
 WORKER_LIBS := -lseccomp -llz4 -lzstd -ldl
 
 $(eval $(call program,bin/gleam-worker,broker/worker/main.c $(WORKER_SOURCES) $(WORKER_USES) $(GEN_WORKER),$(WORKER_LIBS)))
@@ -16,6 +16,6 @@ $(eval $(call shared,lib/libfakeclient.so,tests/fake/fake_client_library.c,,))
 
 WORKER_TESTS := $(patsubst tests/unit/%.c,%,$(sort $(wildcard tests/unit/test_worker_*.c)))
 $(foreach test,$(WORKER_TESTS),$(eval $(call unit,$(test),tests/unit/$(test).c tests/unit/worker_session.c $(WORKER_SOURCES) \
-	$(WORKER_USES) broker/lib/slot.c $(GEN_WORKER),$(WORKER_LIBS))))
+	$(WORKER_USES) $(GEN_WORKER),$(WORKER_LIBS))))
 $(foreach test,$(WORKER_TESTS),$(eval $(O)/tests/unit/$(test): | $(O)/lib/libfakecuda.so $(O)/lib/libfakeclient.so \
 	$(O)/lib/libsoftcuda.so $(O)/bin/gleam-worker))
