@@ -21,6 +21,7 @@
 #include "libgleamcuda/handle.h"
 #include "libgleamcuda/init.h"
 #include "libgleamcuda/log.h"
+#include "libgleamcuda/off.h"
 #include "libgleamcuda/session.h"
 
 #define NO_SLOT 0xffffu
@@ -53,6 +54,9 @@ CUresult call_enter(struct call *call, enum api api, enum needs needs, bool ptds
 	call->api = (uint16_t)api;
 	call->ptds = ptds;
 	call->touches = false;
+	call->unawaited = false;
+	call->awaited = false;
+	call->failure = CUDA_SUCCESS;
 	call->slot = NO_SLOT;
 	call->posted = 0;
 	call->context = NULL;
@@ -74,7 +78,7 @@ CUresult call_enter(struct call *call, enum api api, enum needs needs, bool ptds
 	if (call->thread->depth)
 		call->context = call->thread->stack[call->thread->depth - 1];
 	if (needs == NEEDS_INIT)
-		return CUDA_SUCCESS;
+		return is_off(OFF_ALL) ? off_ask(call) : CUDA_SUCCESS;
 
 	struct context *context = call->context;
 
@@ -94,7 +98,8 @@ CUresult call_enter(struct call *call, enum api api, enum needs needs, bool ptds
 	}
 	if (session_is_dead(call->session))
 		return session_death(call->session);
-	return capture_going() ? __atomic_load_n(&capture_gate, __ATOMIC_ACQUIRE)(call) : CUDA_SUCCESS;
+	error = capture_going() ? __atomic_load_n(&capture_gate, __ATOMIC_ACQUIRE)(call) : CUDA_SUCCESS;
+	return !error && is_off(OFF_ALL) ? off_ask(call) : error;
 }
 
 void call_start(struct call *call, struct session *session, struct context *context)
@@ -106,6 +111,8 @@ CUresult call_leave(struct call *call, CUresult result)
 {
 	if (call->slot != NO_SLOT)
 		session_slot_give(call->session, call->slot);
+	if (__builtin_expect(call->failure != CUDA_SUCCESS, 0) && !result)
+		result = call->failure;
 	if (__builtin_expect(result != CUDA_SUCCESS, 0)) {
 		void (*failed)(const struct call *, CUresult) = __atomic_load_n(&call_failed, __ATOMIC_ACQUIRE);
 
@@ -126,7 +133,8 @@ static CUresult open_frame(struct call *call, enum op op, size_t payload_max, un
 
 	if (payload_max > FRAME_SIZE_MAX - head)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (op_info[op].flags & OP_HAS_REPLY) {
+	call->awaited = !(op_info[op].flags & OP_HAS_REPLY) && is_off(OFF_ASYNC | OFF_HANDLES | OFF_GRANTS) && off_awaits(call, op);
+	if (op_info[op].flags & OP_HAS_REPLY || call->awaited) {
 		if (call->slot == NO_SLOT)
 			call->slot = session_slot_take(s);
 		flag |= FRAME_WANTS_REPLY;
@@ -198,7 +206,8 @@ static void direct_landed(const struct session *s, const uint8_t *frame)
 	__atomic_store_n(shm_landed(&s->shm, landed_word(ref.offset)), landed_value(ref.cookie), __ATOMIC_RELEASE);
 }
 
-uint64_t call_post(struct call *call)
+/* Publishes the frame. Releases the append lock. */
+static uint64_t frame_publish(struct call *call)
 {
 	struct session *s = call->session;
 	uint32_t size = (uint32_t)(call->w.start + call->w.at - call->frame);
@@ -207,7 +216,7 @@ uint64_t call_post(struct call *call)
 	/* Encoders are given the room that their size function asked for: a fault is a mistake of ours. */
 	assert(!call->w.fault);
 	memcpy(call->frame, &size, sizeof(size));
-	if (call->slot != NO_SLOT && (op_info[call->op].flags & OP_HAS_REPLY)) {
+	if (call->slot != NO_SLOT && (call->awaited || op_info[call->op].flags & OP_HAS_REPLY)) {
 		struct reply_slot *slot = shm_slot(&s->shm, call->slot);
 
 		slot->seq = seq;
@@ -250,7 +259,7 @@ static uint64_t spin_limit(void)
 	uint64_t ns = __atomic_load_n(&limit, __ATOMIC_RELAXED);
 
 	if (ns == UINT64_MAX) {
-		ns = spin_max_ns();
+		ns = is_off(OFF_SPIN) ? 0 : spin_max_ns();
 		__atomic_store_n(&limit, ns, __ATOMIC_RELAXED);
 	}
 	return ns;
@@ -303,17 +312,19 @@ static bool slot_wait(struct session *s, struct reply_slot *slot, uint64_t from)
 	}
 }
 
-CUresult call_wait(struct call *call)
+/* Publishes, and waits for the answer: call->r stands behind its CUresult, which is returned. */
+static CUresult answer_wait(struct call *call, uint64_t *seq_out)
 {
 	struct session *s = call->session;
 	struct reply_slot *slot = shm_slot(&s->shm, call->slot);
 	struct frame_hdr hdr;
 	uint64_t from = now_ns();
-	uint64_t seq = call_post(call);
+	uint64_t seq = frame_publish(call);
 	bool answered = slot_wait(s, slot, from);
 	uint64_t waited = now_ns() - from;
 	uint32_t size = __atomic_load_n(&slot->size, __ATOMIC_RELAXED);
 
+	*seq_out = seq;
 	__atomic_store_n(&slot->state, SLOT_FREE, __ATOMIC_RELAXED);
 	spin_learn(&reply_spin, waited, spin_limit());
 	COUNT(call, trips, 1);
@@ -350,6 +361,26 @@ static bool progress_is_there(void *arg, uint64_t value)
 	const struct awaited *awaited = arg;
 
 	return session_reached(awaited->session, awaited->word, value);
+}
+
+CUresult call_wait(struct call *call)
+{
+	uint64_t seq;
+
+	return answer_wait(call, &seq);
+}
+
+uint64_t call_post(struct call *call)
+{
+	uint64_t seq;
+	CUresult result;
+
+	if (__builtin_expect(!call->awaited, 1))
+		return frame_publish(call);
+	result = answer_wait(call, &seq);
+	if (result && !call->failure)
+		call->failure = result;
+	return seq;
 }
 
 CUresult call_wait_progress(struct call *call, uint32_t word, uint64_t seq, struct context *context)

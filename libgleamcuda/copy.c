@@ -17,6 +17,7 @@
 #include "libgleamcuda/fence.h"
 #include "libgleamcuda/hostfunc.h"
 #include "libgleamcuda/late.h"
+#include "libgleamcuda/off.h"
 #include "libgleamcuda/range.h"
 #include "libgleamcuda/region.h"
 #include "libgleamcuda/session.h"
@@ -77,6 +78,14 @@ static uint32_t piece_of(uint64_t size)
 	return piece < SESSION_CELL_SIZE ? (uint32_t)piece : SESSION_CELL_SIZE;
 }
 
+/* Switched off, a call is awaited once: at its last piece, or by the wait that it ends with. */
+static void piece_next(struct call *call, const struct copy *c, bool last)
+{
+	bool waits = c->dst_place == PLACE_DEVICE ? !c->async : !(c->async && c->dst_place == PLACE_PINNED);
+
+	call->unawaited = !last || waits;
+}
+
 /* ---- to the device ---- */
 
 /* @rows rows of @width bytes become one after the other. */
@@ -90,7 +99,10 @@ static CUresult up_inline(struct call *call, const struct copy *c, uint64_t dst,
 {
 	struct msg_gleamCopyUp m = { .stream = c->stream, .dst = dst, .data = (const void *)(uintptr_t)src,
 				     .data_size = size };
-	CUresult result = call_open(call, OP_gleamCopyUp, msg_gleamCopyUp_size(&m));
+	CUresult result;
+
+	piece_next(call, c, dst + size == c->dst + (c->rows - 1) * c->dst_pitch + c->width);
+	result = call_open(call, OP_gleamCopyUp, msg_gleamCopyUp_size(&m));
 
 	if (result)
 		return result;
@@ -109,6 +121,7 @@ static CUresult up_bulk(struct call *call, const struct copy *c, uint64_t dst, u
 	if (result)
 		return result;
 	memcpy(bytes, (const void *)(uintptr_t)src, size);
+	piece_next(call, c, dst + size == c->dst + (c->rows - 1) * c->dst_pitch + c->width);
 	result = call_open_bulk(call, OP_gleamCopyUpBulk, msg_gleamCopyUpBulk_size(&m), FRAME_BULK_UP, &m.data);
 	if (result)
 		return result; /* the session has ended: the piece is nobody's any more */
@@ -129,6 +142,7 @@ static CUresult up_rows(struct call *call, const struct copy *c, uint64_t first,
 	if (result)
 		return result;
 	rows_gather(bytes, c->src + first * c->src_pitch, c->src_pitch, c->width, rows);
+	piece_next(call, c, first + rows == c->rows);
 	result = call_open_bulk(call, OP_gleamCopyUp2D, msg_gleamCopyUp2D_size(&m), FRAME_BULK_UP, &m.data);
 	if (result)
 		return result;
@@ -231,6 +245,7 @@ static CUresult down_late(struct call *call, const struct copy *c, struct late_l
 
 	if (result)
 		return result;
+	piece_next(call, c, first + rows == c->rows && at + width == c->width);
 	result = late_add(call->session, list, &cells, &target);
 	if (result)
 		goto give_cells;
@@ -293,8 +308,11 @@ CUresult copy_bytes_down(struct call *call, const struct copy *c)
 	uint64_t before = __atomic_load_n(&stream->context->last_seq, __ATOMIC_ACQUIRE);
 	CUresult result;
 
-	if (c->async && c->dst_place == PLACE_PINNED)
-		return down_pieces(call, c, &stream->late);
+	if (c->async && c->dst_place == PLACE_PINNED) {
+		result = down_pieces(call, c, &stream->late);
+		call->unawaited = false;
+		return result;
+	}
 	/* An earlier copy to the same bytes must not land on ours. */
 	if (c->dst_place == PLACE_PINNED) {
 		result = late_wait_range(call->session, (void *)(uintptr_t)c->dst, (c->rows - 1) * c->dst_pitch + c->width);
@@ -308,6 +326,7 @@ CUresult copy_bytes_down(struct call *call, const struct copy *c)
 	} else {
 		/* Many pieces on their way at once, and one wait for all. The stream's list keeps them, which outlives us. */
 		result = down_pieces(call, c, &stream->late);
+		call->unawaited = false;
 		if (!result)
 			result = stream_wait(call, stream);
 	}
@@ -412,6 +431,7 @@ CUresult copy_run(struct call *call, const struct copy *copy)
 	if (c.dst_place != PLACE_DEVICE)
 		return copy_bytes_down(call, &c);
 	result = host_src ? copy_bytes_up(call, &c) : copy_device(call, &c);
+	call->unawaited = false;
 	if (!result && c.src_place == PLACE_PAGEABLE)
 		stream_uploaded(call, c.stream);
 	/*
@@ -420,7 +440,7 @@ CUresult copy_run(struct call *call, const struct copy *copy)
 	 */
 	if (result || c.async || !host_src)
 		return result;
-	if (stream_shows(call, stream_find(call, c.stream)))
+	if (is_off(OFF_ASYNC) || stream_shows(call, stream_find(call, c.stream)))
 		return stream_wait(call, stream_find(call, c.stream));
 	return fence_raise(call, c.stream);
 }

@@ -29,6 +29,7 @@ struct event {
 	uint64_t seq;
 	uint32_t word;
 	struct stream *stream; /* type-stable: may have been destroyed since */
+	uint64_t stream_handle;
 	struct capture_mark *mark; /* the newest record was captured: no work stands behind it */
 };
 
@@ -135,6 +136,7 @@ static void event_recorded(struct call *call, struct event *event, uint64_t stre
 		capture_mark_drop(&event->mark);
 	__atomic_store_n(&event->word, stream->word, __ATOMIC_RELAXED);
 	__atomic_store_n(&event->stream, stream, __ATOMIC_RELAXED);
+	__atomic_store_n(&event->stream_handle, stream_handle, __ATOMIC_RELAXED);
 	/* Pairs with the acquire in event_done(). */
 	__atomic_store_n(&event->seq, seq, __ATOMIC_RELEASE);
 }
@@ -230,9 +232,12 @@ static bool event_done(struct call *call, struct event *event)
 
 	if (!seq)
 		return true;
-	if (!session_reached(call->session, __atomic_load_n(&event->word, __ATOMIC_RELAXED), seq))
+	struct stream *stream = __atomic_load_n(&event->stream, __ATOMIC_RELAXED);
+
+	if (!session_reached(call->session, __atomic_load_n(&event->word, __ATOMIC_RELAXED), seq) &&
+	    (stream->handle != __atomic_load_n(&event->stream_handle, __ATOMIC_RELAXED) || !stream_was_synced(stream, seq)))
 		return false;
-	return stream_landed(__atomic_load_n(&event->stream, __ATOMIC_RELAXED), seq);
+	return stream_landed(stream, seq);
 }
 
 CUresult do_cuEventQuery(struct call *call, CUevent hEvent)
@@ -293,6 +298,12 @@ CUresult do_cuEventElapsedTime_v2(struct call *call, float *pMilliseconds, CUeve
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (!event_done(call, start) || !event_done(call, end))
 		return CUDA_ERROR_NOT_READY;
+	/* A synchronise has said so before the device: now its clock is wanted. */
+	result = call_wait_progress(call, __atomic_load_n(&end->word, __ATOMIC_RELAXED), end->seq, end->context);
+	if (!result)
+		result = call_wait_progress(call, __atomic_load_n(&start->word, __ATOMIC_RELAXED), start->seq, start->context);
+	if (result)
+		return result;
 	result = call_open(call, OP_cuEventElapsedTime_v2, msg_cuEventElapsedTime_v2_size(&m));
 	if (result)
 		return result;

@@ -16,6 +16,7 @@
 #include "libgleamcuda/device.h"
 #include "libgleamcuda/handle.h"
 #include "libgleamcuda/log.h"
+#include "libgleamcuda/off.h"
 #include "libgleamcuda/session.h"
 
 /* More cells than this are not asked for: others need some too. The answer is then kept as one without functions, and
@@ -268,8 +269,10 @@ static CUresult image_send(struct call *call, uint64_t object, const struct imag
 {
 	struct msg_gleamLoadBegin begin = { .object = object, .total_size = image->size };
 	struct image_cursor cursor = { .image = image };
-	CUresult result = call_open(call, OP_gleamLoadBegin, msg_gleamLoadBegin_size(&begin));
+	CUresult result;
 
+	call->unawaited = true; /* what asks for the verdict comes behind it */
+	result = call_open(call, OP_gleamLoadBegin, msg_gleamLoadBegin_size(&begin));
 	if (result)
 		return result;
 	msg_gleamLoadBegin_put(&call->w, &begin);
@@ -292,6 +295,7 @@ static CUresult image_send(struct call *call, uint64_t object, const struct imag
 		call_count_bytes(call, part);
 		at += part;
 	}
+	call->unawaited = false;
 	return CUDA_SUCCESS;
 }
 
@@ -473,7 +477,7 @@ static CUresult load_chosen(struct call *call, uint64_t object, const struct ima
 	size_t size;
 	CUresult result;
 
-	if (!jit->tells) {
+	if (!jit->tells && !is_off(OFF_VERDICTS)) {
 		key_make(&key, image, jit, targets);
 		answer = answer_store_find(&key);
 	}
@@ -494,7 +498,7 @@ static CUresult load_chosen(struct call *call, uint64_t object, const struct ima
 		object_drop(call, object);
 		return result;
 	}
-	if (!jit->tells)
+	if (!jit->tells && !is_off(OFF_VERDICTS))
 		answer_store_keep(&key, answer);
 	*answer_out = answer;
 	return CUDA_SUCCESS;

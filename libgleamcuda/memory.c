@@ -19,6 +19,7 @@
 #include "libgleamcuda/graph.h"
 #include "libgleamcuda/log.h"
 #include "libgleamcuda/managed.h"
+#include "libgleamcuda/off.h"
 #include "libgleamcuda/pool.h"
 #include "libgleamcuda/range.h"
 #include "libgleamcuda/session.h"
@@ -268,8 +269,11 @@ static CUresult block_new(struct call *call, uint64_t size, struct block **block
 					piece_add_locked(dm, ids[i]);
 		}
 		pthread_mutex_unlock(&dm->lock);
-		if (count)
+		if (count) {
+			/* It would have been asked for. */
+			result = is_off(OFF_GRANTS) && turn == 0 ? off_trip(call) : CUDA_SUCCESS;
 			break;
+		}
 		if (turn == 8) {
 			result = CUDA_ERROR_OUT_OF_MEMORY;
 			goto free_block;
@@ -277,7 +281,7 @@ static CUresult block_new(struct call *call, uint64_t size, struct block **block
 		/* Too many small pieces for one message: whole ones are asked for. */
 		if (!lack)
 			lack = size;
-		result = grant_ask(call, device, lack < GRANT_MIN ? GRANT_MIN : lack);
+		result = grant_ask(call, device, lack < GRANT_MIN && !is_off(OFF_GRANTS) ? GRANT_MIN : lack);
 		if (result == CUDA_ERROR_OUT_OF_MEMORY && lack < GRANT_MIN)
 			result = grant_ask(call, device, lack);
 		if (result == CUDA_ERROR_OUT_OF_MEMORY && turn == 0) {
@@ -547,6 +551,8 @@ static CUresult take(struct call *call, uint64_t size, uint64_t align, uint64_t 
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (size < SLAB_LIMIT) {
 		result = slab_alloc(call, size, (uint32_t)(align / MEMORY_ALIGN), address_out, &slab);
+		if (!result && is_off(OFF_GRANTS))
+			result = off_trip(call);
 		if (result)
 			return result;
 		*owner_out = slab->block;
@@ -580,7 +586,7 @@ CUresult memory_give(struct call *call, uint64_t address, uint64_t size, void *o
 	if (!block->slab)
 		return block_free(call, block);
 	slab_free(call, block->slab, address, size);
-	return CUDA_SUCCESS;
+	return is_off(OFF_GRANTS | OFF_ASYNC) && call->thread ? off_trip(call) : CUDA_SUCCESS;
 }
 
 CUresult memory_alloc(struct call *call, uint64_t size, uint64_t *address_out)

@@ -34,6 +34,7 @@
 #include "libgleamcuda/log.h"
 #include "libgleamcuda/logs.h"
 #include "libgleamcuda/memory.h"
+#include "libgleamcuda/off.h"
 #include "libgleamcuda/peer.h"
 #include "libgleamcuda/program.h"
 #include "libgleamcuda/service.h"
@@ -118,7 +119,7 @@ static int socket_find(void)
 static void settings_collect(char *text, size_t size)
 {
 	static const char *const names[] = {
-		"GLEAM_SERVER", "CUDA_CACHE_DISABLE", "CUDA_CACHE_MAXSIZE", "CUDA_CACHE_PATH", "CUDA_FORCE_PTX_JIT",
+		"GLEAM_SERVER", "GLEAM_OFF", "CUDA_CACHE_DISABLE", "CUDA_CACHE_MAXSIZE", "CUDA_CACHE_PATH", "CUDA_FORCE_PTX_JIT",
 		"CUDA_DISABLE_PTX_JIT", "CUDA_FORCE_JIT", "CUDA_DISABLE_JIT", "GLEAM_GPUS", "CUDA_VISIBLE_DEVICES",
 		"CUDA_DEVICE_ORDER",
 	};
@@ -401,6 +402,7 @@ int session_open(CUresult *result_out)
 	int err;
 
 	*result_out = CUDA_ERROR_NO_DEVICE;
+	off_start();
 	err = open_either(&opened);
 	if (err) {
 		if (opened.end)

@@ -18,6 +18,7 @@
 #include "libgleamcuda/handle.h"
 #include "libgleamcuda/hostfunc.h"
 #include "libgleamcuda/launch.h"
+#include "libgleamcuda/off.h"
 #include "libgleamcuda/pool.h"
 #include "libgleamcuda/region.h"
 #include "libgleamcuda/service.h"
@@ -235,6 +236,8 @@ static bool stream_excused(struct call *call, struct stream *stream)
 {
 	uint64_t seq = __atomic_load_n(&stream->last_seq, __ATOMIC_ACQUIRE);
 
+	if (is_off(OFF_ASYNC))
+		return false;
 	if (!seq || seq <= __atomic_load_n(&stream->excused_seq, __ATOMIC_ACQUIRE))
 		return seq && !stream_shows(call, stream) && !session_error_peek(call->session, call->context->index);
 	if (seq != __atomic_load_n(&stream->upload_seq, __ATOMIC_ACQUIRE) || stream_reached(call, stream, seq) ||
@@ -246,11 +249,22 @@ static bool stream_excused(struct call *call, struct stream *stream)
 	return true;
 }
 
+bool stream_was_synced(struct stream *stream, uint64_t seq)
+{
+	struct context *context = stream->context;
+
+	if (seq <= __atomic_load_n(&stream->excused_seq, __ATOMIC_ACQUIRE) ||
+	    seq <= __atomic_load_n(&context->done_seq, __ATOMIC_ACQUIRE))
+		return true;
+	return !(stream->flags & CU_STREAM_NON_BLOCKING) &&
+	       seq <= __atomic_load_n(&stream_legacy(context)->excused_seq, __ATOMIC_ACQUIRE);
+}
+
 bool stream_done(struct call *call, struct stream *stream)
 {
 	uint64_t seq = __atomic_load_n(&stream->last_seq, __ATOMIC_ACQUIRE);
 
-	if (seq && seq <= __atomic_load_n(&stream->excused_seq, __ATOMIC_ACQUIRE))
+	if (seq && stream_was_synced(stream, seq))
 		return stream_landed(stream, seq);
 	if (!stream_reached(call, stream, seq)) {
 		/* One flush for all that was sent before it. */
@@ -282,7 +296,7 @@ CUresult stream_wait(struct call *call, struct stream *stream)
 	uint64_t seq = __atomic_load_n(&stream->last_seq, __ATOMIC_ACQUIRE);
 	CUresult result = CUDA_SUCCESS;
 
-	if (!stream_reached(call, stream, seq) || latched(call)) {
+	if (!stream_reached(call, stream, seq) || latched(call) || is_off(OFF_ASYNC)) {
 		struct msg_gleamStreamSync m = { .stream = stream->handle };
 
 		result = call_open(call, OP_gleamStreamSync, msg_gleamStreamSync_size(&m));
@@ -292,6 +306,9 @@ CUresult stream_wait(struct call *call, struct stream *stream)
 		result = call_wait(call);
 		session_error_take(call->session, call->context->index);
 	}
+
+	if (!result)
+		seq_raise(&stream->excused_seq, seq);
 
 	CUresult arrived = stream_landed_wait(stream, seq);
 
@@ -338,7 +355,7 @@ CUresult context_wait(struct call *call)
 	uint64_t seq = __atomic_load_n(&context->last_seq, __ATOMIC_ACQUIRE);
 	CUresult result = CUDA_SUCCESS;
 
-	if (seq > __atomic_load_n(&context->done_seq, __ATOMIC_ACQUIRE) || latched(call)) {
+	if (seq > __atomic_load_n(&context->done_seq, __ATOMIC_ACQUIRE) || latched(call) || is_off(OFF_ASYNC)) {
 		struct msg_gleamContextSync m = { .index = context->index };
 
 		result = call_open(call, OP_gleamContextSync, msg_gleamContextSync_size(&m));

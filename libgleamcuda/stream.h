@@ -36,7 +36,7 @@ struct stream {
 	uint64_t flush_seq; /* of the newest gleamFlush */
 	uint64_t touch_seq; /* of the newest command that may write to host memory which the program can look at; as last_seq */
 	uint64_t upload_seq; /* of the newest copy from pageable memory */
-	uint64_t excused_seq; /* up to this a synchronise has said that all is done, although the device is still at it */
+	uint64_t excused_seq; /* up to this a synchronise has said that all is done: the words may come later */
 	uint64_t fence_seen; /* fence.c: the newest fence that it has passed */
 
 	struct late_list late; /* copies to page-locked memory whose bytes have not arrived */
@@ -69,6 +69,8 @@ CUresult stream_landed_wait(struct stream *stream, uint64_t seq);
 
 /* Is everything that was sent on it done, and has its host data arrived? Sends a flush if only the worker can tell. */
 bool stream_done(struct call *call, struct stream *stream);
+/* Has a synchronise said that work of @stream up to @seq is done? Questions must not say otherwise afterwards. */
+bool stream_was_synced(struct stream *stream, uint64_t seq);
 /* Wait for that: one trip unless the words tell it already. The context's latched failure is told. */
 CUresult stream_wait(struct call *call, struct stream *stream);
 /* Wait for all streams of the call's context. */

@@ -57,6 +57,7 @@ struct loop {
 	uint64_t now_ns;
 	struct spin spin;
 	uint64_t spin_max_ns; /* 0: never */
+	int spin_forbidden; /* who wants it so */
 	uint64_t worked_ns;
 
 	int event_fd;
@@ -572,6 +573,12 @@ static enum found cqes_run(struct loop *loop)
 	return most;
 }
 
+void loop_spin_forbid(struct loop *loop, bool forbid)
+{
+	loop->spin_forbidden += forbid ? 1 : -1;
+	assert(loop->spin_forbidden >= 0);
+}
+
 static void loop_sleep(struct loop *loop)
 {
 	struct io_uring_cqe *cqe;
@@ -595,7 +602,7 @@ void loop_run(struct loop *loop)
 	loop->now_ns = loop->worked_ns = clock_ns();
 	while (!loop->stopping) {
 		bool worked = posts_run(loop);
-		uint64_t spin = spin_ns(&loop->spin);
+		uint64_t spin = loop->spin_forbidden ? 0 : spin_ns(&loop->spin);
 
 		timers_run(loop);
 		if (loop->hook.poll && loop->hook.poll(loop->hook.arg))

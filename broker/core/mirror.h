@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "broker/lib/shm.h"
+#include "broker/proto/off.h"
 #include "broker/proto/wire.h"
 
 /* Bulk pieces of a session that wait for lanes; then its ring is not read any further. As many as the up arena has. */
@@ -44,6 +45,7 @@ struct mirror {
 	/* set before it is added to a link, then only read */
 	struct shm shm;
 	uint32_t id;
+	uint32_t off; /* techniques that the client has switched off: broker/proto/off.h */
 	/* Lane thread: the bytes of bulk frame @number have landed, now the frame. */
 	void (*deliver)(struct mirror *mirror, uint64_t number, const uint8_t *frame, uint32_t size);
 	void (*room)(struct mirror *mirror); /* any thread: bulk_pending fell below MIRROR_BULK_MAX again */

@@ -81,6 +81,15 @@ static void client_settle(struct client *client)
 	mirror_put(&client->mirror);
 }
 
+/* From its first link to its end, if its program has it so (GLEAM_OFF=spin). */
+static void client_spin(struct client *client, bool forbid)
+{
+	if (!(client->mirror.off & OFF_SPIN) || client->forbids_spin == forbid)
+		return;
+	client->forbids_spin = forbid;
+	loop_spin_forbid(client->loop, forbid);
+}
+
 /* The session stays; it may be continued on another link. */
 static void client_unlink(struct client *client)
 {
@@ -93,6 +102,7 @@ static void client_unlink(struct client *client)
 /* Off the link for good: the node is told, lanes drop what they have. */
 static void client_leave(struct client *client, bool tell)
 {
+	client_spin(client, false);
 	if (!client->server)
 		return;
 	server_want_forget(client->server, &client->waiter);
@@ -349,6 +359,7 @@ static void client_attach(struct client *client)
 	}
 	client->link = server_link(client->server);
 	client->on_link = true;
+	client_spin(client, true);
 	link_mirror_add(client->link, &client->mirror);
 	put_u32(&w, (uint32_t)client->pid);
 	put_u32(&w, (uint32_t)client->uid);
@@ -610,6 +621,7 @@ static int client_open(struct client *client, struct reader *r)
 	}
 	if (r->fault)
 		return -EPROTO;
+	client->mirror.off = off_find(client->settings);
 	client_setting_find(client->settings, "GLEAM_SERVER=", client->route.wanted, sizeof(client->route.wanted));
 	if (client->kernel && client_kernel_limit(client))
 		return 0;

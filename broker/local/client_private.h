@@ -50,6 +50,7 @@ struct client {
 	struct server_waiter waiter;
 	struct link *link; /* while on_link */
 	bool on_link;
+	bool forbids_spin;
 	bool resuming; /* on a new link, which hasn't answered yet: nothing flows out */
 	uint8_t token[RESUME_TOKEN_SIZE];
 	uint64_t lost_ns; /* when the link was lost; 0: it is there, or nobody needs it */

@@ -62,7 +62,10 @@ static int flow_span(struct client *client)
 	int got = 0;
 	int err = 0;
 
-	while (size < LINK_SPAN_MAX && (got = ring_look(ring, &hdr, &frame)) == 1) {
+	/* Switched off: a command a message, and the next one when this has gone. */
+	uint32_t most = client->mirror.off & OFF_COALESCE ? 1 : LINK_SPAN_MAX;
+
+	while (size < most && (got = ring_look(ring, &hdr, &frame)) == 1) {
 		if (size && frame != bytes + size)
 			break; /* the ring begins again */
 		if (hdr.kind != FRAME_PAD && hdr.kind != FRAME_COMMAND)
@@ -85,6 +88,9 @@ static int flow_span(struct client *client)
 
 static bool flow_is_blocked(const struct client *client)
 {
+	/* Switched off: a command a message, and the next one when this has gone. */
+	if (client->on_link && client->mirror.off & OFF_COALESCE && link_backlog(client->link))
+		return true;
 	return !client->on_link || client->resuming || link_backlog(client->link) >= CONN_BACKLOG_HIGH || mirror_is_full(&client->mirror);
 }
 

@@ -222,6 +222,7 @@ static int node_attach(struct node *node, struct peer *peer, uint32_t session, s
 		attach_refuse(peer->link, session, END_REFUSED, why);
 		return 0;
 	}
+	client.off = off_find(settings);
 	settings_pick(settings, picked, &wish);
 	gpus_look(node, &have);
 	if (gpus_choose(&have, &wish, &choice, why, sizeof(why))) {

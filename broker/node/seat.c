@@ -164,6 +164,8 @@ void seat_end(struct seat *seat, enum session_end end, const char *why, bool tel
 	__atomic_store_n(&seat->mirror.dead, true, __ATOMIC_RELEASE);
 	if (linked)
 		seat_unlink(seat);
+	if (seat->mirror.off & OFF_SPIN)
+		loop_spin_forbid(seat->loop, false);
 	session_end_post(&seat->mirror.shm, end);
 	/* So that its read ends and the descriptor can go. */
 	ring_wake_fd(seat->doorbell);
@@ -187,6 +189,7 @@ static void seat_proc_ready(void *owner, struct proc *proc)
 		return;
 	seat->state = SEAT_LIVE;
 	shm_header(&seat->mirror.shm)->client_pid = seat->client.pid;
+	shm_header(&seat->mirror.shm)->off = seat->mirror.off;
 	session_live_post(&seat->mirror.shm);
 	seat_bell_arm(seat);
 	put_u32(&w, END_NONE);
@@ -228,6 +231,7 @@ struct seat *seat_new(struct loop *loop, struct link *link, uint32_t session, co
 		return NULL;
 	mirror_init(&seat->mirror);
 	seat->mirror.id = session;
+	seat->mirror.off = client->off;
 	seat->mirror.free = seat_mirror_free;
 	seat->mirror.room = seat_mirror_room;
 	seat->loop = loop;
@@ -247,6 +251,8 @@ struct seat *seat_new(struct loop *loop, struct link *link, uint32_t session, co
 	shm_ring_c2n(&seat->mirror.shm, &seat->c2n);
 	shm_ring_n2c(&seat->mirror.shm, &seat->n2c);
 	link_mirror_add(link, &seat->mirror);
+	if (seat->mirror.off & OFF_SPIN)
+		loop_spin_forbid(loop, true);
 	proc_give(proc, &seat_proc_ops, seat);
 	if (proc_is_ready(proc))
 		seat_proc_ready(seat, proc);
@@ -529,6 +535,9 @@ static bool seat_unseen_full(const struct seat *seat)
 /* Its frames wait, for the link or the broker. */
 static bool seat_is_blocked(const struct seat *seat)
 {
+	/* Switched off: an answer a write, and the next one when this has gone. */
+	if (seat->mirror.off & OFF_COALESCE && link_backlog(seat->link))
+		return true;
 	return link_backlog(seat->link) >= CONN_BACKLOG_HIGH || mirror_is_full(&seat->mirror) || seat_unseen_full(seat);
 }
 

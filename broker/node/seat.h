@@ -35,6 +35,7 @@ struct seat_client {
 	uint32_t grace_ms; /* how long the broker tries to come back; 0: it doesn't */
 	uint8_t token[RESUME_TOKEN_SIZE];
 	char program[256];
+	uint32_t off; /* broker/proto/off.h */
 };
 
 /* What a broker that comes back has got. */

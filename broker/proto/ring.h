@@ -104,7 +104,7 @@ struct session_header {
 	gleam_u32 reason; /* why it is DEAD; enum session_end in wire.h */
 	gleam_u32 direct; /* 1: client and worker share this memory, on one machine; written by the node before the client has it */
 	gleam_u32 busy;	  /* then: the worker has work that isn't finished; written by it for the node's load */
-	gleam_u32 pad0;
+	gleam_u32 off;	  /* worker's memory: techniques that the client has switched off; broker/proto/off.h */
 	gleam_u64 pad1[7];
 
 	struct ring_ctl c2n;

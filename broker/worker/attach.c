@@ -6,6 +6,18 @@
 #include "broker/worker/post.h"
 #include "gen/worker_bodies.h"
 
+CUresult worker_do_gleamAsk(struct worker *w, struct cmd *cmd, const struct msg_gleamAsk *m, struct ans_gleamAsk *a)
+{
+	CUdevice device;
+	int value = 0;
+	CUresult result = w->drv.cuDeviceGet(&device, m->device);
+
+	if (!result)
+		result = w->drv.cuDeviceGetAttribute(&value, (CUdevice_attribute)m->attribute, device);
+	a->value = value;
+	return result;
+}
+
 CUresult worker_do_gleamAttach(struct worker *w, struct cmd *cmd, const struct msg_gleamAttach *m)
 {
 	uint64_t all = w->device_count < 64 ? (1ull << w->device_count) - 1 : ~0ull;

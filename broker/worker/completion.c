@@ -11,6 +11,7 @@
 #include <time.h>
 
 #include "broker/lib/futex.h"
+#include "broker/proto/off.h"
 #include "broker/worker/direct.h"
 #include "broker/worker/executor.h"
 #include "broker/worker/fault.h"
@@ -413,7 +414,7 @@ static void *completion_run(void *arg)
 
 		bool reply = __atomic_load_n(&w->replies_waiting, __ATOMIC_RELAXED) != 0;
 
-		if (now - last < (reply ? SPIN_REPLY_NS : SPIN_NS)) {
+		if (!(w->header->off & OFF_SPIN) && now - last < (reply ? SPIN_REPLY_NS : SPIN_NS)) {
 			/* The software GPU, or the node, may need this core. */
 			sched_yield();
 			continue;

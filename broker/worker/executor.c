@@ -17,6 +17,7 @@
 
 #include "broker/lib/futex.h"
 #include "broker/lib/spin.h"
+#include "broker/proto/off.h"
 #include "broker/worker/completion.h"
 #include "broker/worker/copy.h"
 #include "broker/worker/fault.h"
@@ -257,7 +258,7 @@ static bool runs_after_fault(const struct frame_hdr *hdr, CUresult latched)
 /* Somebody waits for NOTICE_LANDED of it, also when nothing comes. */
 static bool lands(const struct frame_hdr *hdr)
 {
-	return (hdr->flags & FRAME_BULK_DOWN) && !(hdr->flags & FRAME_WANTS_REPLY);
+	return (hdr->flags & FRAME_BULK_DOWN) && !(op_info[hdr->op].flags & OP_HAS_REPLY);
 }
 
 /* A command that is not run: what it holds goes back, and who waits is told. */
@@ -749,7 +750,7 @@ int executor_run(struct worker *w)
 			return EXIT_DONE;
 
 		uint64_t pause = now_ns() - last;
-		bool spins = pause < spin_ns(&spin);
+		bool spins = !(w->header->off & OFF_SPIN) && pause < spin_ns(&spin);
 
 		if (spins && (flushed || pause < QUIET_NS)) {
 			if (pause > SPIN_BUSY_NS)

@@ -258,6 +258,15 @@ void verdict_answer(struct worker *w, const struct frame_hdr *hdr, const struct 
 	post_reply(w, hdr, filled.size ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE, payload, sizeof(payload), &filled);
 }
 
+/* The end of a load that has its verdict already: an answer only where somebody waits all the same (GLEAM_OFF). */
+static void again_tell(struct worker *w, const struct image *image, CUresult r)
+{
+	if (image->hdr.flags & FRAME_WANTS_REPLY)
+		post_reply(w, &image->hdr, r, NULL, 0, NULL);
+	else if (r != CUDA_SUCCESS)
+		fault_latch(w, image->hdr.ctx, r, image->hdr.op, image->hdr.seq);
+}
+
 /* Loads and answers. Takes the image out of the list. */
 static void image_finish(struct worker *w, struct image **link)
 {
@@ -280,7 +289,7 @@ static void image_finish(struct worker *w, struct image **link)
 		r = CUDA_ERROR_OUT_OF_MEMORY;
 	if (r != CUDA_SUCCESS) {
 		if (image->again)
-			fault_latch(w, image->hdr.ctx, r, image->hdr.op, image->hdr.seq);
+			again_tell(w, image, r);
 		else
 			post_reply(w, &image->hdr, r, NULL, 0, NULL);
 		goto drop;
@@ -294,8 +303,7 @@ static void image_finish(struct worker *w, struct image **link)
 	r = image_load(w, image, jit);
 	w->cmd = before;
 	if (image->again) {
-		if (r != CUDA_SUCCESS)
-			fault_latch(w, image->hdr.ctx, r, image->hdr.op, image->hdr.seq);
+		again_tell(w, image, r);
 		goto drop;
 	}
 	jit_told(jit, &told);

@@ -112,7 +112,7 @@ void post_show(struct worker *w)
 /* Commands whose answers say nothing about the program's own calls: the library asks them on its own account. */
 static bool carries_faults(uint16_t op)
 {
-	return op != OP_gleamAttach && op != OP_gleamGrant && op != OP_gleamMemInfo;
+	return op != OP_gleamAttach && op != OP_gleamAsk && op != OP_gleamGrant && op != OP_gleamMemInfo;
 }
 
 void post_reply(struct worker *w, const struct frame_hdr *cmd, CUresult result, uint8_t *payload, uint32_t size,

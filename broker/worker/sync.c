@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "broker/worker/completion.h"
+#include "broker/worker/host.h"
 #include "broker/worker/note.h"
 #include "broker/worker/pinned.h"
 #include "broker/worker/post.h"
@@ -64,6 +65,8 @@ CUresult worker_do_gleamStreamSync(struct worker *w, struct cmd *cmd, const stru
 	cmd->commands = 0;
 	if (stream_is_quiet(w, s)) {
 		stream_settle(w, s, cmd->hdr->seq);
+		/* The GPU has just written that it is done; the completion thread may still be on its way to see it. */
+		host_ranges_tell(w);
 		return CUDA_SUCCESS;
 	}
 	wait = wait_new(w, WAIT_REPLY, cmd->hdr);
@@ -77,6 +80,7 @@ CUresult worker_do_gleamStreamSync(struct worker *w, struct cmd *cmd, const stru
 static void context_synced(struct worker *w, struct join *join)
 {
 	__atomic_fetch_sub(&w->replies_waiting, 1, __ATOMIC_RELAXED);
+	host_ranges_tell(w);
 	if (print_wanted() && join->result == CUDA_SUCCESS && w->contexts[join->a].open)
 		print_context(w, w->contexts[join->a].driver);
 	post_reply(w, &join->hdr, join->result, NULL, 0, NULL);

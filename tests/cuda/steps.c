@@ -194,8 +194,9 @@ static void others_wait_check(void)
 {
 	unsigned int value = 5, *seen;
 	CUdeviceptr seen_at;
-	CUevent event;
+	CUevent event, start, end;
 	CUstream a;
+	float ms = 0;
 
 	MUST(cuStreamCreate(&a, CU_STREAM_NON_BLOCKING));
 	MUST(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
@@ -204,6 +205,20 @@ static void others_wait_check(void)
 	MUST(cuEventRecord(event, a));
 	MUST(cuStreamSynchronize(a));
 	EXPECT(cuEventQuery(event), CUDA_SUCCESS);
+
+	/* One between the kernel and the copy is done as well, and tells its time. */
+	MUST(cuEventCreate(&start, 0));
+	MUST(cuEventCreate(&end, 0));
+	MUST(cuEventRecord(start, a));
+	busy(a, 50);
+	MUST(cuEventRecord(end, a));
+	MUST(cuMemcpyHtoDAsync(device, &value, 4, a));
+	MUST(cuStreamSynchronize(a));
+	EXPECT(cuEventQuery(end), CUDA_SUCCESS);
+	MUST(cuEventElapsedTime(&ms, start, end));
+	CHECK(ms >= 49, "50 ms took %f", (double)ms);
+	MUST(cuEventDestroy(start));
+	MUST(cuEventDestroy(end));
 
 	/* Copies that bring bytes are there behind the wait, though the newest command takes some away. */
 	MUST(cuMemcpyHtoD(device, &value, 4));

@@ -520,6 +520,7 @@ CUresult event_capture_record(struct call *call, uint64_t event, uint64_t stream
 
 uint32_t exposed_count;
 uint32_t exposed_everywhere;
+uint32_t techniques_off;
 
 void exposed_push(struct call *call)
 {

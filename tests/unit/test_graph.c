@@ -81,6 +81,7 @@ CUresult (*capture_gate)(struct call *call);
 uint32_t exposed_count;
 uint32_t exposed_everywhere;
 uint32_t region_count;
+uint32_t techniques_off;
 
 void call_start(struct call *call, struct session *s, struct context *c)
 {
