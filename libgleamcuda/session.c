@@ -121,7 +121,7 @@ static void settings_collect(char *text, size_t size)
 	static const char *const names[] = {
 		"GLEAM_SERVER", "GLEAM_OFF", "CUDA_CACHE_DISABLE", "CUDA_CACHE_MAXSIZE", "CUDA_CACHE_PATH", "CUDA_FORCE_PTX_JIT",
 		"CUDA_DISABLE_PTX_JIT", "CUDA_FORCE_JIT", "CUDA_DISABLE_JIT", "GLEAM_GPUS", "CUDA_VISIBLE_DEVICES",
-		"CUDA_DEVICE_ORDER",
+		"CUDA_DEVICE_ORDER", "GLEAM_PRIORITY",
 	};
 	size_t at = 0;
 

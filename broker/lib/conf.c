@@ -139,6 +139,37 @@ static int server_set(struct conf *conf, const char *name, const char *value, ch
 	return err;
 }
 
+/* What there is, for whoever has written something else; conf_set() knows the same. */
+static const struct {
+	const char *section;
+	const char *names;
+} known[] = {
+	{ "daemon", "socket, log" },
+	{ "servers", "NAME = ADDRESS:PORT" },
+	{ "node", "listen, driver, worker, user, warm, speed, sessions, sessions_per_link" },
+	{ "link", "lanes, keepalive, grace" },
+	{ "scheduler", "policy, profiles" },
+	{ "key", "file" },
+	{ "tree", "mount" },
+};
+
+static void unknown_tell(const char *section, const char *name, char *why, size_t why_size)
+{
+	size_t at;
+
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+		if (strcmp(known[i].section, section) == 0) {
+			snprintf(why, why_size, "there is no setting `%s` in [%s]; it has %s", name, section, known[i].names);
+			return;
+		}
+	}
+	snprintf(why, why_size, "there is no section [%s]; there are ", section);
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+		at = strlen(why);
+		snprintf(why + at, why_size - at, "%s[%s]", i ? ", " : "", known[i].section);
+	}
+}
+
 int conf_set(struct conf *conf, const char *section, const char *name, const char *value, char *why, size_t why_size)
 {
 #define IS(s, n) (strcmp(section, s) == 0 && strcmp(name, n) == 0)
@@ -190,7 +221,7 @@ int conf_set(struct conf *conf, const char *section, const char *name, const cha
 		return text_set(conf->mount, sizeof(conf->mount), value, why, why_size);
 	}
 #undef IS
-	snprintf(why, why_size, "there is no setting `%s` in [%s]", name, section);
+	unknown_tell(section, name, why, why_size);
 	return -EINVAL;
 }
 

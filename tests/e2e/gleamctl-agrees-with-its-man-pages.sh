@@ -41,6 +41,16 @@ settings=$(sed -nE 's/.*IS\("([a-z]+)", "([a-z_]+)"\).*/\1 \2/p' "$TOP/broker/li
 [ "$(printf '%s\n' "$settings" | wc -l)" -ge 12 ] || fail "settings: $settings"
 equal "settings" "$settings" "$(page gleam.conf.5 | awk '/^\.SS \[/ { gsub(/[][]/, "", $2); section = $2 }
 	/^\.SH/ { section = "" } tag && section { print section, $2; tag = 0 } /^\.TP/ { tag = 1 }' | sort)"
+# A name that isn't known is answered by those that are.
+while read -r section name; do
+	same "an unknown setting of [$section]" 1 "$(printf '[%s]\nheight = 1\n' "$section" >"$TMP/wrong.conf"
+		status_of timeout 10 "$OUT/bin/gleamd" --config "$TMP/wrong.conf" --socket "$TMP/s" --no-fuse)"
+	grep -qE "wrong.conf:2: there is no setting .height. in \[$section\]; it has .*\b$name\b" "$TMP/status.out" ||
+		fail "[$section] $name is not named: $(cat "$TMP/status.out")"
+done <<<"$settings"
+printf '[attic]\nheight = 1\n' >"$TMP/wrong.conf"
+same "an unknown section" 1 "$(status_of timeout 10 "$OUT/bin/gleamd" --config "$TMP/wrong.conf" --socket "$TMP/s" --no-fuse)"
+grep -qE "wrong.conf:2: there is no section \[attic\]; there are \[daemon\], .*\[tree\]" "$TMP/status.out" || fail "$(cat "$TMP/status.out")"
 # Its example can be read.
 page gleam.conf.5 | sed -n '/^\.nf/,/^\.fi/p' | sed '/^\./d; s|^file = .*||; s|^listen = .*|listen = nonsense|' >"$TMP/gleam.conf"
 same "the example, with a wrong address" 1 "$(status_of timeout 10 "$OUT/bin/gleamd" --config "$TMP/gleam.conf" --socket "$TMP/s" --driver softgpu --no-fuse)"
@@ -56,7 +66,7 @@ for kind in server gpu client; do
 	files=$( (grep -oE "\{ \"[a-z_]+\", ${kind}_[a-z_]+ \}" "$TOP/broker/local/tree_file.c" | cut -d'"' -f2; echo $more) | sed '/^$/d' | sort)
 	equal "files of a $kind" "$files" "$(part gleam.7 "$heading" | tags | awk '{ print $2 }' | sort)"
 done
-variables=$(grep -rhoE 'getenv\("GLEAM_[A-Z]+"\)|"GLEAM_SERVER"' "$TOP/libgleamcuda" --include='*.c' | grep -oE 'GLEAM_[A-Z]+' | sort -u)
+variables=$(grep -rhoE 'getenv\("GLEAM_[A-Z]+"\)|"GLEAM_(SERVER|PRIORITY)"' "$TOP/libgleamcuda" --include='*.c' | grep -oE 'GLEAM_[A-Z]+' | sort -u)
 equal "variables" "$variables" "$(part gleam.7 ENVIRONMENT | tags | awk '{ print $2 }' | grep GLEAM | sort)"
 
 # --- no lint

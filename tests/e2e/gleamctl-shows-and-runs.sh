@@ -71,6 +71,7 @@ same "not a program" 126 "$(status_of "$ctl" run -- "$TMP/key")"
 folder=$("$ctl" run -- sh -c 'echo $LD_LIBRARY_PATH')
 [ -e "$folder/libcuda.so.1" ] || fail "LD_LIBRARY_PATH is $folder"
 same "what was in LD_LIBRARY_PATH" "$folder:/opt/x" "$(LD_LIBRARY_PATH=/opt/x "$ctl" run -- sh -c 'echo $LD_LIBRARY_PATH')"
+same "priority and GPUs" "batch 2" "$("$ctl" run --priority batch --gpus 2 -- sh -c 'echo $GLEAM_PRIORITY $GLEAM_GPUS')"
 same "socket" /run/x "$("$ctl" run --socket /run/x -- sh -c 'echo $GLEAM_SOCKET')"
 # A pipe that closes ends a program as it would without us.
 same "SIGPIPE" 141 "$("$ctl" run -- bash -c '(sleep 0.2; kill -PIPE $BASHPID); echo $?')"

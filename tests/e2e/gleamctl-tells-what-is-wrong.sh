@@ -66,6 +66,9 @@ wrong 2 '`old` is neither new nor show' -- key old
 wrong 2 '--tenant is for key new' -- key show --tenant x "$TMP/key"
 wrong 2 "\`a b\` can't be a tenant's name: letters, digits" -- key new --tenant 'a b' "$TMP/key"
 wrong 2 'run needs -- PROGRAM [ARGUMENT...]' -- run
+wrong 2 '--gpus `0` is neither a number from 1 nor all' -- run --gpus 0 -- true
+wrong 2 '--gpus `two` is neither a number from 1 nor all' -- run --gpus two -- true
+wrong 2 '--priority `high` is none of latency, normal, batch' -- run --priority high -- true
 wrong 2 'run needs -- PROGRAM [ARGUMENT...]' -- run --server lab --
 wrong 1 "$TMP/nobody.sock: No such file or directory; no gleamd is running there: start it" -- status
 wrong 1 "$TMP/other.sock: No such file" -- clients --socket "$TMP/other.sock"

@@ -52,7 +52,7 @@ static void test_mistakes_have_a_line(void **state)
 		const char *text, *says;
 	} cases[] = {
 		{ "[daemon]\n\nnothing = 1\n", "f:3: there is no setting `nothing` in [daemon]" },
-		{ "[nowhere]\na = 1\n", "f:2: there is no setting `a` in [nowhere]" },
+		{ "[nowhere]\na = 1\n", "f:2: there is no section [nowhere]" },
 		{ "[daemon]\nlog = loud\nsocket =\n", "f:2: `loud`" },
 		{ "[daemon]\nsocket =\n", "f:2: the value is empty" },
 		{ "[link]\nlanes = 0\n", "f:2: `0` is not a number from 1 to 16" },

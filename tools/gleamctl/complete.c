@@ -95,7 +95,7 @@ static void offer_value(const char *begun, const char *socket, const char *optio
 		puts(":files");
 	else if (strcmp(option, "priority") == 0)
 		for (unsigned i = 0; i < 3; i++)
-			offer(begun, (const char *const[]){ "low", "normal", "high" }[i], "");
+			offer(begun, (const char *const[]){ "latency", "normal", "batch" }[i], "");
 }
 
 int complete(int count, char **words)

@@ -21,6 +21,7 @@ struct options {
 	const char *socket; /* NULL: the default place */
 	const char *server; /* run */
 	const char *gpus;   /* run */
+	const char *priority; /* run */
 	const char *tenant; /* key new */
 	const char *config; /* doctor, pair: gleamd's settings */
 	const char *interval; /* top: seconds */

@@ -48,9 +48,10 @@ const struct command commands[] = {
 	  "\n"
 	  "  --server NAME   use this server and no other (sets GLEAM_SERVER)\n"
 	  "  --gpus COUNT    so many GPUs of the server, or all (default: one; sets GLEAM_GPUS)\n"
+	  "  --priority P    latency, normal or batch: whom the scheduler keeps out of whose way (sets GLEAM_PRIORITY)\n"
 	  "  --socket PATH   where gleamd listens (sets GLEAM_SOCKET)\n"
 	  "  --help          this text\n",
-	  1, -1, "sSG", run_command },
+	  1, -1, "sSGp", run_command },
 	{ "pair", "[ADDRESS]", "join two machines: alone on the one with the GPU, with its ADDRESS on the other",
 	  "Without ADDRESS: sees to a key and to [node] listen, shows a code, and waits ten minutes for the other machine.\n"
 	  "With ADDRESS: asks there, writes the key and the server into the settings, and starts gleamd again.\n"
@@ -95,6 +96,7 @@ const struct option long_options[] = {
 	{ "socket", required_argument, NULL, 's' },
 	{ "server", required_argument, NULL, 'S' },
 	{ "gpus", required_argument, NULL, 'G' },
+	{ "priority", required_argument, NULL, 'p' },
 	{ "tenant", required_argument, NULL, 't' },
 	{ "config", required_argument, NULL, 'c' },
 	{ "interval", required_argument, NULL, 'i' },
@@ -117,6 +119,7 @@ static const struct {
 	{ 's', offsetof(struct options, socket) },
 	{ 'S', offsetof(struct options, server) },
 	{ 'G', offsetof(struct options, gpus) },
+	{ 'p', offsetof(struct options, priority) },
 	{ 't', offsetof(struct options, tenant) },
 	{ 'c', offsetof(struct options, config) },
 	{ 'i', offsetof(struct options, interval) },

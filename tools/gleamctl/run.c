@@ -70,14 +70,21 @@ static void warn_of_privileges(const char *program)
 
 int run_command(const struct options *options)
 {
-	char folder[PATH_MAX];
-	int err = library_folder(folder);
+	char folder[PATH_MAX], *end = NULL;
+	int err;
 
+	if (options->gpus && strcmp(options->gpus, "all") != 0 && (strtol(options->gpus, &end, 10) < 1 || *end || end == options->gpus))
+		return misused("run", "--gpus `%s` is neither a number from 1 nor all", options->gpus);
+	if (options->priority && strcmp(options->priority, "latency") != 0 && strcmp(options->priority, "normal") != 0 &&
+	    strcmp(options->priority, "batch") != 0)
+		return misused("run", "--priority `%s` is none of latency, normal, batch", options->priority);
+	err = library_folder(folder);
 	if (err)
 		return failed("our libcuda.so.1 is neither in ../lib/gleam nor in ../lib of this program: run the gleamctl that was "
 			      "installed or built with it");
 	if (path_put(folder) || (options->server && setenv("GLEAM_SERVER", options->server, 1)) ||
 	    (options->gpus && setenv("GLEAM_GPUS", options->gpus, 1)) ||
+	    (options->priority && setenv("GLEAM_PRIORITY", options->priority, 1)) ||
 	    (options->socket && setenv("GLEAM_SOCKET", options->socket, 1)))
 		return failed("out of memory");
 	warn_of_privileges(options->words[0]);
