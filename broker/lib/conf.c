@@ -139,40 +139,40 @@ static int server_set(struct conf *conf, const char *name, const char *value, ch
 	return err;
 }
 
-/* What there is, for whoever has written something else; conf_set() knows the same. */
-static const struct {
+/* A name that is looked for, and what it was compared with in vain: that is told to whoever has written something else. */
+struct wanted {
 	const char *section;
-	const char *names;
-} known[] = {
-	{ "daemon", "socket, log" },
-	{ "servers", "NAME = ADDRESS:PORT" },
-	{ "node", "listen, driver, worker, user, warm, speed, sessions, sessions_per_link" },
-	{ "link", "lanes, keepalive, grace" },
-	{ "scheduler", "policy, profiles" },
-	{ "key", "file" },
-	{ "tree", "mount" },
+	const char *name;
+	char names[256];    /* of its section */
+	char sections[128]; /* of all */
 };
 
-static void unknown_tell(const char *section, const char *name, char *why, size_t why_size)
+static void list_add(char *list, size_t size, const char *before, const char *word, const char *after)
 {
-	size_t at;
+	char one[80], *at = list;
 
-	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
-		if (strcmp(known[i].section, section) == 0) {
-			snprintf(why, why_size, "there is no setting `%s` in [%s]; it has %s", name, section, known[i].names);
+	snprintf(one, sizeof(one), "%s%s%s", before, word, after);
+	while ((at = strstr(at, one))) {
+		if ((at == list || at[-1] == ' ') && (at[strlen(one)] == ',' || !at[strlen(one)]))
 			return;
-		}
+		at++;
 	}
-	snprintf(why, why_size, "there is no section [%s]; there are ", section);
-	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
-		at = strlen(why);
-		snprintf(why + at, why_size - at, "%s[%s]", i ? ", " : "", known[i].section);
-	}
+	snprintf(list + strlen(list), size - strlen(list), "%s%s", *list ? ", " : "", one);
+}
+
+static bool is(struct wanted *wanted, const char *section, const char *name)
+{
+	list_add(wanted->sections, sizeof(wanted->sections), "[", section, "]");
+	if (strcmp(wanted->section, section) != 0)
+		return false;
+	list_add(wanted->names, sizeof(wanted->names), "", name, "");
+	return strcmp(wanted->name, name) == 0;
 }
 
 int conf_set(struct conf *conf, const char *section, const char *name, const char *value, char *why, size_t why_size)
 {
-#define IS(s, n) (strcmp(section, s) == 0 && strcmp(name, n) == 0)
+	struct wanted wanted = { .section = section, .name = name, .sections = "[servers]" };
+#define IS(s, n) is(&wanted, s, n)
 	if (strcmp(section, "servers") == 0)
 		return server_set(conf, name, value, why, why_size);
 	if (IS("daemon", "socket"))
@@ -221,7 +221,10 @@ int conf_set(struct conf *conf, const char *section, const char *name, const cha
 		return text_set(conf->mount, sizeof(conf->mount), value, why, why_size);
 	}
 #undef IS
-	unknown_tell(section, name, why, why_size);
+	if (*wanted.names)
+		snprintf(why, why_size, "there is no setting `%s` in [%s]; it has %s", name, section, wanted.names);
+	else
+		snprintf(why, why_size, "there is no section [%s]; there are %s", section, wanted.sections);
 	return -EINVAL;
 }
 

@@ -91,6 +91,18 @@ print(" ".join(key["tenant"] for key in json.load(sys.stdin)["keys"]))')"
 grep -q '^listen = 0.0.0.0:4711$' "$TMP/b/gleam.conf" || fail "listen has changed: $(cat "$TMP/b/gleam.conf")"
 grep -q "^file = $TMP/c/key$" "$TMP/c/gleam.conf" || fail "no key file: $(cat "$TMP/c/gleam.conf")"
 
+# --- whoever waits in a terminal sees that it goes on; Ctrl-C leaves nothing
+if command -v tmux >/dev/null; then
+	port=$(free_port)
+	tm() { tmux -S "$TMP/tmux.sock" -f /dev/null "$@"; }
+	tm new-session -d -s wait -x 100 -y 24 "'$ctl' pair --config '$TMP/b/gleam.conf' --listen 127.0.0.1:$port; echo \"status \$?\"; exec cat"
+	shows() { tm capture-pane -p -t wait | grep -qE -- "$1"; }
+	wait_for 10 shows '^waiting for the other machine, [1-9][0-9]* s' || fail "no progress: $(tm capture-pane -p -t wait)"
+	tm send-keys -t wait C-c
+	wait_for 5 eval '! pgrep -f "pair --config $TMP/b/gleam.conf --listen 127.0.0.1:$port"' || fail "it does not end"
+	tm kill-server 2>/dev/null || true # Ctrl-C has ended the window, and with it tmux
+fi
+
 # --- what goes wrong is told, and nothing is half done
 offer third
 sum=$(sha256sum <"$TMP/a/gleam.conf")

@@ -83,6 +83,25 @@ wrong 1 "$TMP/bad: others may read this key (mode 644); chmod 600" -- key show "
 long=$TMP/$(printf 'x%.0s' $(seq 200))
 wrong 1 "$long: a socket's path has at most 107 characters" -- status --socket "$long"
 
+# Who may not: another user, a folder that is closed.
+if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null && setpriv --reuid 65534 --clear-groups test -x "$ctl"; then
+	mkdir -m 700 "$TMP/closed"
+	user() { setpriv --reuid 65534 --regid 65534 --clear-groups env -u GLEAM_SOCKET HOME=/nonexistent "$ctl" "$@"; }
+	refused() {
+		local words=$1
+		shift 2
+		same "status of a user's gleamctl $*" 1 "$(status_of user "$@")"
+		same "lines of a user's gleamctl $*" 1 "$(wc -l <"$TMP/status.out")"
+		grep -qF -- "gleamctl: $words" "$TMP/status.out" || fail "a user's gleamctl $*: $(cat "$TMP/status.out")"
+	}
+	for command in status servers clients "stats 1" "top --batch 1"; do
+		refused "$TMP/closed/sock: Permission denied; you may not talk to this daemon" -- $command --socket "$TMP/closed/sock"
+	done
+	refused "can't write $TMP/closed/key: Permission denied; be root, or name a file of your own" -- key new "$TMP/closed/key"
+	refused "$TMP/closed/gleam.conf: Permission denied" -- pair --config "$TMP/closed/gleam.conf"
+	rmdir "$TMP/closed"
+fi
+
 # Something that isn't gleamd: closes, is silent, says nonsense.
 serve() {
 	python3 - "$TMP/$1.sock" "$1" <<'PY' &
