@@ -4,6 +4,7 @@
 Usage: workloads.py NAME [ITERS]
 NAME: add gemm gemm16 resnet50 resnet50_train llm llm_graph compile weights cupy jax
 Environment: GLEAM_BENCH_ATTN=eager|sdpa and GLEAM_BENCH_DTYPE=half|bfloat16|float32 (llm), GLEAM_BENCH_GB (weights).
+With GLEAM_BENCH_HOLD=PATH it makes PATH.ready before the timed steps, waits for PATH.go, and makes PATH.end behind them.
 Seeds are fixed; the checksum of the last result must be the same natively and remotely on the same card.
 """
 import json, sys, time
@@ -18,6 +19,42 @@ def digest(arrays):
     h = hashlib.sha256()
     for a in arrays: h.update(a.tobytes())
     return h.hexdigest()
+
+
+def counters():
+    """What Gleam's library has counted; None natively."""
+    import ctypes
+    try:
+        ask = ctypes.CDLL("libcuda.so.1").gleam_counters
+    except (OSError, AttributeError):
+        return None
+    values = (ctypes.c_ulonglong * 4)()
+    ask(values)
+    return list(values)
+
+
+def hold(ending):
+    import os
+    path = os.environ.get("GLEAM_BENCH_HOLD")
+    if path:
+        open(path + "." + ending, "w").close()
+        while ending == "ready" and not os.path.exists(path + ".go"): time.sleep(0.002)
+
+
+def timed(step, finish):
+    """Seconds a step, what Gleam counted meanwhile, the last result."""
+    hold("ready")
+    before = counters()
+    t1 = time.perf_counter()
+    for _ in range(iters): r = step()
+    finish()
+    took = (time.perf_counter() - t1) / iters
+    after = counters()
+    hold("end")
+    out = {"iter_s": took}
+    if before and after:
+        out["gleam"] = dict(zip(("calls", "trips", "bytes", "waited_ns"), (b - a for a, b in zip(before, after))))
+    return out, r
 
 
 def run_torch():
@@ -99,10 +136,8 @@ def run_torch():
     t1 = time.perf_counter(); r = step(); torch.cuda.synchronize(); out["first_s"] = time.perf_counter() - t1
     for _ in range(3): step()
     torch.cuda.synchronize()
-    t1 = time.perf_counter()
-    for _ in range(iters): r = step()
-    torch.cuda.synchronize()
-    out["iter_s"] = (time.perf_counter() - t1) / iters
+    more, r = timed(step, torch.cuda.synchronize)
+    out.update(more)
     out["import_s"] = t_import
     if name == "llm":
         r = state["logits"]   # the whole distribution, not only the token that step() reads back
