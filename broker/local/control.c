@@ -3,6 +3,7 @@
  * Answers to gleamctl. Control thread; see control.h.
  *
  *	{"cmd":"version"}  {"cmd":"status"}  {"cmd":"servers"}  {"cmd":"clients"}  {"cmd":"clients","pid":N}
+ *	and what control_sched.h has
  *
  * With a pid the per-call table comes, too. What isn't understood is answered by {"error": "..."}.
  */
@@ -18,6 +19,7 @@
 #include "broker/lib/json.h"
 #include "broker/local/broker.h"
 #include "broker/local/client_private.h"
+#include "broker/local/control_sched.h"
 #include "broker/local/state.h"
 #include "gen/api.h"
 
@@ -53,6 +55,10 @@ static void put_gpus(struct json *json, const struct report *report)
 			json_null(json, "utilisation");
 		else
 			json_u64(json, "utilisation", gpu->utilisation);
+		if (gpu->speed)
+			json_fixed(json, "speed", (double)gpu->speed / (double)REPORT_SPEED_ONE, 9);
+		else
+			json_null(json, "speed");
 		json_close(json, '}');
 	}
 	json_close(json, ']');
@@ -66,6 +72,7 @@ static void put_server(struct json *json, const struct state_server *server)
 	json_str(json, "state", server->state);
 	json_str(json, "why", server->why);
 	json_u64(json, "clients", server->clients);
+	json_bool(json, "drained", server->drained);
 	if (server->linked) {
 		json_str(json, "peer", server->peer);
 		json_str(json, "host", server->host);
@@ -73,17 +80,24 @@ static void put_server(struct json *json, const struct state_server *server)
 		json_u64(json, "lanes", server->link.lanes);
 		json_fixed(json, "rtt_us", (double)server->link.rtt_ns / 1000, 1);
 		json_fixed(json, "rtt_min_us", (double)server->link.rtt_min_ns / 1000, 1);
+		json_fixed(json, "jitter_us", (double)server->link.jitter_ns / 1000, 1);
 		json_u64(json, "tcp_rtt_us", server->link.tcp_rtt_us);
 		if (server->link.bandwidth)
 			json_u64(json, "bandwidth", server->link.bandwidth);
 		else
 			json_null(json, "bandwidth");
+		if (server->usable > 0)
+			json_fixed(json, "bandwidth_usable", server->usable, 0);
+		else
+			json_null(json, "bandwidth_usable");
+		json_str(json, "interface", server->interface);
 		json_u64(json, "retransmits", server->link.retransmits);
 		json_u64(json, "sent", server->link.sent);
 		json_u64(json, "received", server->link.received);
 	}
 	if (server->reported) {
 		json_fixed(json, "load", server->load, 2);
+		json_fixed(json, "report_age_s", server->report_age_s, 1);
 		json_u64(json, "sessions", server->report.sessions);
 		json_u64(json, "sessions_max", server->report.sessions_max);
 		json_u64(json, "warm", server->report.warm);
@@ -215,6 +229,8 @@ static void answer_make(struct broker *broker, uid_t uid, const char *request, s
 		put_error(json, "the request has no \"cmd\", or its \"pid\" is not a number");
 		return;
 	}
+	if (control_sched(broker, uid, fields, count, json))
+		return;
 	state_refresh(broker);
 	state = state_take(broker);
 	if (!state) {
@@ -241,7 +257,7 @@ static void answer_make(struct broker *broker, uid_t uid, const char *request, s
 		put_clients(json, broker, state, uid, pid ? pid->number : 0);
 		json_close(json, '}');
 	} else {
-		put_error(json, "gleamd knows the commands version, status, servers and clients");
+		put_error(json, "gleamd knows the commands version, status, servers, clients, policy, decisions and drain");
 	}
 	state_free(state);
 }

@@ -183,6 +183,18 @@ void place_drain(struct place *place, unsigned server, bool on)
 	server_look(place, server);
 }
 
+unsigned place_clients(const struct place *place, unsigned server)
+{
+	unsigned count = 0;
+
+	for (unsigned i = 0; i < broker_client_count(place->broker); i++) {
+		const struct client *client = broker_client(place->broker, i);
+
+		count += client->placed && client->server == broker_server(place->broker, server);
+	}
+	return count;
+}
+
 bool place_is_drained(const struct place *place, unsigned server)
 {
 	return place->servers[server].drained;

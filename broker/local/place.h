@@ -61,6 +61,7 @@ int place_policy_set(struct place *place, const char *name);
 /* No new clients of this machine go to that server. */
 void place_drain(struct place *place, unsigned server, bool on);
 bool place_is_drained(const struct place *place, unsigned server);
+unsigned place_clients(const struct place *place, unsigned server); /* of this machine, there */
 const struct sched *place_sched(const struct place *place);
 /* Seconds since the daemon was started, on the clock of decisions. */
 double place_now(const struct place *place);

@@ -11,13 +11,17 @@
 #include "broker/lib/hash.h"
 #include "broker/local/broker.h"
 #include "broker/local/client_private.h"
+#include "broker/local/place.h"
+#include "broker/local/place_show.h"
 #include "broker/local/server.h"
 #include "broker/node/node.h"
 
 #define COPY(to, from) snprintf(to, sizeof(to), "%s", from)
 
-static void server_take(const struct server *server, struct state_server *out)
+static void server_take(const struct broker *broker, unsigned index, struct state_server *out)
 {
+	const struct server *server = broker_server(broker, index);
+	const struct place *place = broker_place(broker);
 	struct link *link = server_link(server);
 	const struct report *report = server_report(server);
 
@@ -25,6 +29,9 @@ static void server_take(const struct server *server, struct state_server *out)
 	COPY(out->address, server_address(server));
 	COPY(out->state, server_state(server));
 	COPY(out->why, server_why(server));
+	out->drained = place_is_drained(place, index) || (report && report->draining);
+	out->usable = place_bandwidth(place, index);
+	COPY(out->interface, place_interface(place, index));
 	if (link) {
 		out->linked = true;
 		link_stats(link, &out->link);
@@ -33,6 +40,7 @@ static void server_take(const struct server *server, struct state_server *out)
 	}
 	if (report) {
 		out->reported = true;
+		out->report_age_s = (double)(clock_ns() - server_told_ns(server)) / (double)NS_PER_S;
 		out->report = *report;
 		out->load = report->busy_milli / 1000.0 / (report->gpu_count ? report->gpu_count : 1);
 	}
@@ -85,7 +93,7 @@ struct state *state_take(const struct broker *broker)
 	}
 	state->sessions = broker_totals(broker, &state->totals);
 	for (unsigned i = 0; i < broker_server_count(broker); i++)
-		server_take(broker_server(broker, i), &state->servers[state->server_count++]);
+		server_take(broker, i, &state->servers[state->server_count++]);
 	for (unsigned i = 0; i < broker_client_count(broker); i++) {
 		const struct client *client = broker_client(broker, i);
 		struct state_client *out = &state->clients[state->client_count];
@@ -115,7 +123,7 @@ bool state_server(const struct broker *broker, unsigned index, struct state_serv
 	if (index >= broker_server_count(broker))
 		return false;
 	memset(server_out, 0, sizeof(*server_out));
-	server_take(broker_server(broker, index), server_out);
+	server_take(broker, index, server_out);
 	return true;
 }
 
@@ -168,6 +176,21 @@ int state_counts(const struct broker *broker, uint32_t session, struct api_count
 		return 0;
 	}
 	return -ESRCH;
+}
+
+const char *state_policy(const struct broker *broker)
+{
+	return sched_policy(place_sched(broker_place(broker)));
+}
+
+int state_policy_set(struct broker *broker, const char *name)
+{
+	return place_policy_set(broker_place(broker), name);
+}
+
+void state_decisions(const struct broker *broker, FILE *out)
+{
+	place_decisions_put(out, broker_place(broker));
 }
 
 void state_refresh(struct broker *broker)

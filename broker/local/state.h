@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <sys/types.h>
 
 #include "broker/core/link.h"
@@ -27,7 +28,11 @@ struct state_server {
 	struct link_stats link;
 	char peer[PEER_TEXT_SIZE];
 	char host[HELLO_HOST_SIZE];
+	bool drained;	 /* takes no new clients: it says so, or we were told */
+	double usable;	 /* bytes a second, as the scheduler sees the link; below 0: not known */
+	char interface[16]; /* that leads there; "": not known */
 	bool reported; /* report is valid */
+	double report_age_s;
 	struct report report;
 	double load; /* clients with unfinished work per GPU, mean over 5 s; 0 if not reported */
 };
@@ -90,6 +95,11 @@ unsigned state_who(const struct broker *broker, struct state_who *who_out, unsig
 
 /* Counters by function (index in gen/api.h) of a client; -ESRCH. @counts_out has SESSION_API_MAX entries. */
 int state_counts(const struct broker *broker, uint32_t session, struct api_count *counts_out);
+
+/* The scheduler's policy; -EINVAL: there is no such one. Its decisions, a line each. */
+const char *state_policy(const struct broker *broker);
+int state_policy_set(struct broker *broker, const char *name);
+void state_decisions(const struct broker *broker, FILE *out);
 
 /* Links to idle servers are opened, so that the next snapshot knows more. */
 void state_refresh(struct broker *broker);

@@ -154,7 +154,7 @@ static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 	struct tree_node node;
 	int err;
 
-	if ((fi->flags & O_ACCMODE) != O_RDONLY) {
+	if ((fi->flags & O_ACCMODE) != O_RDONLY && !(tree_of_id(ino, &node) && tree_is_writable(&node))) {
 		fuse_reply_err(req, EACCES);
 		return;
 	}
@@ -186,6 +186,35 @@ static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, s
 	size_t at = offset < 0 || (uint64_t)offset > file->size ? file->size : (size_t)offset;
 
 	fuse_reply_buf(req, file->text + at, size < file->size - at ? size : file->size - at);
+}
+
+/* A command is one write; its answer is that write's. */
+static void op_write(fuse_req_t req, fuse_ino_t ino, const char *bytes, size_t size, off_t offset, struct fuse_file_info *fi)
+{
+	struct tree_node node;
+	int err = tree_of_id(ino, &node) ? 0 : -ESTALE;
+
+	if (!err)
+		err = offset ? -EINVAL : tree_write(&tree_of(req)->view, &node, bytes, size);
+	if (err)
+		fuse_reply_err(req, -err);
+	else
+		fuse_reply_write(req, size);
+}
+
+/* Shells cut a file before they write to it. Nothing else can be set. */
+static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set, struct fuse_file_info *fi)
+{
+	struct tree_node node;
+	int err = tree_of_id(ino, &node) ? 0 : -ESTALE;
+
+	if (!err && (!tree_is_writable(&node) || (to_set & (FUSE_SET_ATTR_MODE | FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID)) ||
+		     !(to_set & FUSE_SET_ATTR_SIZE) || attr->st_size))
+		err = -EPERM;
+	if (err)
+		fuse_reply_err(req, -err);
+	else
+		op_getattr(req, ino, fi);
 }
 
 static void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -256,6 +285,8 @@ static const struct fuse_lowlevel_ops tree_ops = {
 	.getattr = op_getattr,
 	.open = op_open,
 	.read = op_read,
+	.write = op_write,
+	.setattr = op_setattr,
 	.release = op_release,
 	.opendir = op_opendir,
 	.readdir = op_readdir,
@@ -352,7 +383,7 @@ static const char *mount_advice(void)
 
 static int session_mount(struct tree *tree, char *why, size_t why_size)
 {
-	char options[] = "fsname=gleam,subtype=gleam,default_permissions,ro,nosuid,nodev,noexec,allow_other";
+	char options[] = "fsname=gleam,subtype=gleam,default_permissions,nosuid,nodev,noexec,allow_other";
 	char *argv[] = { "gleamd", "-o", options, NULL };
 	struct fuse_args args = FUSE_ARGS_INIT(3, argv);
 	int fd;

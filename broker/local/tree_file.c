@@ -54,6 +54,22 @@ static void server_rtt(FILE *out, const struct state_server *server)
 		fputs(UNKNOWN, out);
 }
 
+static void server_jitter(FILE *out, const struct state_server *server)
+{
+	if (server->linked && server->link.rtt_mean_ns)
+		fprintf(out, "%.3f\n", (double)server->link.jitter_ns / 1e6);
+	else
+		fputs(UNKNOWN, out);
+}
+
+static void server_age(FILE *out, const struct state_server *server)
+{
+	if (server->reported)
+		fprintf(out, "%.1f\n", server->report_age_s);
+	else
+		fputs(UNKNOWN, out);
+}
+
 static void server_bandwidth(FILE *out, const struct state_server *server)
 {
 	if (server->linked && server->link.bandwidth)
@@ -82,7 +98,7 @@ static void server_clients(FILE *out, const struct state_server *server)
 }
 
 const struct server_file tree_server_files[TREE_SERVER_FILES] = {
-	{ "address", server_address }, { "load", server_load },	  { "rtt", server_rtt },
+	{ "address", server_address }, { "load", server_load }, { "age", server_age }, { "jitter", server_jitter },	  { "rtt", server_rtt },
 	{ "bandwidth", server_bandwidth }, { "state", server_state }, { "lanes", server_lanes },
 	{ "clients", server_clients },
 };
@@ -123,9 +139,17 @@ static void gpu_utilisation(FILE *out, const struct report_gpu *gpu)
 		put_number(out, gpu->utilisation);
 }
 
+static void gpu_speed(FILE *out, const struct report_gpu *gpu)
+{
+	if (gpu->speed)
+		fprintf(out, "%.4g\n", (double)gpu->speed / (double)REPORT_SPEED_ONE);
+	else
+		fputs(UNKNOWN, out);
+}
+
 const struct gpu_file tree_gpu_files[TREE_GPU_FILES] = {
 	{ "name", gpu_name },	{ "memory", gpu_memory },	    { "memory_free", gpu_memory_free },
-	{ "uuid", gpu_uuid }, { "utilisation", gpu_utilisation },
+	{ "uuid", gpu_uuid }, { "utilisation", gpu_utilisation }, { "speed", gpu_speed },
 };
 
 /* ---- clients ---- */

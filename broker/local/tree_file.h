@@ -24,8 +24,8 @@ struct client_file {
 	void (*put)(FILE *out, const struct state_client *client, const struct api_count *counts);
 };
 
-#define TREE_SERVER_FILES 7u
-#define TREE_GPU_FILES	  5u
+#define TREE_SERVER_FILES 9u
+#define TREE_GPU_FILES	  6u
 #define TREE_CLIENT_FILES 11u
 
 extern const struct server_file tree_server_files[TREE_SERVER_FILES];

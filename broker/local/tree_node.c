@@ -46,6 +46,8 @@ static bool kind_is_folder(enum tree_kind kind)
 {
 	switch (kind) {
 	case TREE_VERSION:
+	case TREE_POLICY:
+	case TREE_DECISIONS:
 	case TREE_METRICS:
 	case TREE_SERVER_FILE:
 	case TREE_GPU_FILE:
@@ -174,8 +176,15 @@ static void list_root(struct list *list)
 {
 	list_add(list, "clients", &(struct tree_node){ .kind = TREE_CLIENTS });
 	list_add(list, "metrics", &(struct tree_node){ .kind = TREE_METRICS });
+	list_add(list, "scheduler", &(struct tree_node){ .kind = TREE_SCHEDULER });
 	list_add(list, "servers", &(struct tree_node){ .kind = TREE_SERVERS });
 	list_add(list, "version", &(struct tree_node){ .kind = TREE_VERSION });
+}
+
+static void list_scheduler(struct list *list)
+{
+	list_add(list, "decisions", &(struct tree_node){ .kind = TREE_DECISIONS });
+	list_add(list, "policy", &(struct tree_node){ .kind = TREE_POLICY });
 }
 
 static void list_servers(struct list *list, const struct tree_view *view)
@@ -246,6 +255,9 @@ int tree_list(const struct tree_view *view, const struct tree_node *node, struct
 	if (err)
 		return err;
 	switch (node->kind) {
+	case TREE_SCHEDULER:
+		list_scheduler(&list);
+		break;
 	case TREE_SERVERS:
 		list_servers(&list, view);
 		break;
@@ -340,6 +352,11 @@ int tree_attr(const struct tree_view *view, const struct tree_node *node, struct
 		attr.st_mode = folder ? S_IFDIR | 0500 : S_IFREG | 0400;
 		attr.st_uid = who.uid;
 		attr.st_atim = attr.st_mtim = attr.st_ctim = client_born(who.age_s);
+	} else if (node->kind == TREE_POLICY) {
+		attr.st_mode = S_IFREG | 0644;
+	} else if (node->kind == TREE_DECISIONS) {
+		/* It tells of everybody's programs. */
+		attr.st_mode = S_IFREG | 0400;
 	} else {
 		err = node_check(view, node);
 		if (err)
@@ -455,6 +472,10 @@ int tree_text(const struct tree_view *view, const struct tree_node *node, char *
 		return err;
 	if (node->kind == TREE_VERSION)
 		fputs(GLEAM_VERSION "\n", sink.out);
+	else if (node->kind == TREE_POLICY)
+		fprintf(sink.out, "%s\n", state_policy(view->broker));
+	else if (node->kind == TREE_DECISIONS)
+		state_decisions(view->broker, sink.out);
 	else if (node->kind == TREE_METRICS)
 		err = put_metrics(view, sink.out);
 	else if (node->kind == TREE_CLIENT_FILE)
@@ -472,4 +493,26 @@ int tree_text(const struct tree_view *view, const struct tree_node *node, char *
 	*text_out = text;
 	*size_out = sink.size;
 	return 0;
+}
+
+/* ---- commands ---- */
+
+bool tree_is_writable(const struct tree_node *node)
+{
+	return node->kind == TREE_POLICY;
+}
+
+int tree_write(const struct tree_view *view, const struct tree_node *node, const char *text, size_t size)
+{
+	char word[32];
+
+	if (!tree_is_writable(node))
+		return -EACCES;
+	while (size && (text[size - 1] == '\n' || text[size - 1] == ' '))
+		size--;
+	if (size == 0 || size >= sizeof(word) || memchr(text, 0, size))
+		return -EINVAL;
+	memcpy(word, text, size);
+	word[size] = 0;
+	return state_policy_set(view->broker, word);
 }

@@ -5,8 +5,9 @@
  *
  *	version
  *	metrics         OpenMetrics 1.0, see metrics.h
- *	servers/NAME/   address load rtt bandwidth state lanes clients
- *	servers/NAME/gpus/N/   name memory memory_free uuid utilisation
+ *	scheduler/      policy decisions; a policy is changed by writing its name to `policy`
+ *	servers/NAME/   address load age rtt jitter bandwidth state lanes clients
+ *	servers/NAME/gpus/N/   name memory memory_free uuid utilisation speed
  *	clients/PID/    server state program uid calls bytes round_trips waited inflight memory stats
  *
  * A value that nobody has measured is "-". Units: bytes; rtt and waited in milliseconds; bandwidth in Mbit/s; utilisation in
@@ -39,6 +40,9 @@ enum tree_kind {
 	TREE_GPU_FILE,
 	TREE_CLIENT,
 	TREE_CLIENT_FILE,
+	TREE_SCHEDULER,
+	TREE_POLICY,
+	TREE_DECISIONS,
 	TREE_KINDS,
 };
 
@@ -63,6 +67,10 @@ int tree_find(const struct tree_view *view, const struct tree_node *parent, cons
 int tree_attr(const struct tree_view *view, const struct tree_node *node, struct stat *attr_out);
 /* The content, at this moment; free() it. -EISDIR. */
 int tree_text(const struct tree_view *view, const struct tree_node *node, char **text_out, size_t *size_out);
+
+/* What is written to a file that takes commands: a word, with or without an end of line. -EACCES: it takes none. */
+int tree_write(const struct tree_view *view, const struct tree_node *node, const char *text, size_t size);
+bool tree_is_writable(const struct tree_node *node);
 
 #define TREE_NAME_SIZE CONF_NAME_SIZE /* servers' names are the longest */
 

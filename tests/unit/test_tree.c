@@ -76,6 +76,26 @@ void state_free(struct state *state)
 	free(state);
 }
 
+static char policy[32] = "cost";
+
+const char *state_policy(const struct broker *broker)
+{
+	return policy;
+}
+
+int state_policy_set(struct broker *broker, const char *name)
+{
+	if (strcmp(name, "cost") != 0 && strcmp(name, "pinned") != 0)
+		return -EINVAL;
+	strcpy(policy, name);
+	return 0;
+}
+
+void state_decisions(const struct broker *broker, FILE *out)
+{
+	fputs("# number\n", out);
+}
+
 void state_refresh(struct broker *broker)
 {
 	refreshes++;
@@ -180,12 +200,13 @@ static void lists(const char *path, const char *expected)
 
 static void test_lists(void **state)
 {
-	lists("", "clients/ metrics servers/ version");
+	lists("", "clients/ metrics scheduler/ servers/ version");
+	lists("scheduler", "decisions policy");
 	lists("servers", "lab/ attic/");
-	lists("servers/lab", "address load rtt bandwidth state lanes clients gpus/");
+	lists("servers/lab", "address load age jitter rtt bandwidth state lanes clients gpus/");
 	lists("servers/lab/gpus", "0/ 1/");
 	lists("servers/attic/gpus", "");
-	lists("servers/lab/gpus/1", "name memory memory_free uuid utilisation");
+	lists("servers/lab/gpus/1", "name memory memory_free uuid utilisation speed");
 	lists("clients", "500/ session-9/");
 	lists("clients/500", "server state program uid calls bytes round_trips waited inflight memory stats");
 }
@@ -206,6 +227,28 @@ static void test_server_files(void **state)
 	reads("servers/lab/gpus/0/utilisation", "97\n");
 	reads("servers/lab/gpus/0/uuid", "GPU-f0f1f2f3-f4f5-f6f7-f8f9-fafbfcfdfeff\n");
 	assert_true(refreshes > 0);
+}
+
+static void test_commands(void **state)
+{
+	struct tree_node node;
+
+	reads("scheduler/policy", "cost\n");
+	reads("scheduler/decisions", "# number\n");
+	assert_int_equal(walk("scheduler/policy", &node), 0);
+	assert_true(tree_is_writable(&node));
+	assert_int_equal(tree_write(&view, &node, "pinned\n", 7), 0);
+	reads("scheduler/policy", "pinned\n");
+	assert_int_equal(tree_write(&view, &node, "cost", 4), 0);
+	assert_int_equal(tree_write(&view, &node, "fastest\n", 8), -EINVAL);
+	assert_int_equal(tree_write(&view, &node, "", 0), -EINVAL);
+	assert_int_equal(tree_write(&view, &node, "\n", 1), -EINVAL);
+	assert_int_equal(tree_write(&view, &node, "co\0st", 5), -EINVAL);
+	assert_int_equal(tree_write(&view, &node, "costcostcostcostcostcostcostcostcost", 36), -EINVAL);
+	reads("scheduler/policy", "cost\n");
+	assert_int_equal(walk("scheduler/decisions", &node), 0);
+	assert_false(tree_is_writable(&node));
+	assert_int_equal(tree_write(&view, &node, "cost", 4), -EACCES);
 }
 
 static void test_unknown_values(void **state)
@@ -332,7 +375,7 @@ static void test_newest_session(void **state)
 /* The kernel says only what it was told, but a number is checked all the same. */
 static void test_ids(void **state)
 {
-	static const uint64_t wrong[] = { 0, 2, 1ull << 32, 12ull << 56, 255ull << 56, 6ull << 56 | 7ull << 48, 9ull << 56 | 5ull << 48,
+	static const uint64_t wrong[] = { 0, 2, 1ull << 32, 15ull << 56, 255ull << 56, 6ull << 56 | 9ull << 48, 9ull << 56 | 6ull << 48,
 					  11ull << 56 | 11ull << 48, UINT64_MAX };
 	struct tree_node node;
 
@@ -350,6 +393,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(test_lists, setup),	   cmocka_unit_test_setup(test_server_files, setup),
+		cmocka_unit_test_setup(test_commands, setup),
 		cmocka_unit_test_setup(test_unknown_values, setup), cmocka_unit_test_setup(test_client_files, setup),
 		cmocka_unit_test_setup(test_owners, setup),	   cmocka_unit_test_setup(test_not_there, setup),
 		cmocka_unit_test_setup(test_vanishes, setup),	   cmocka_unit_test_setup(test_newest_session, setup),

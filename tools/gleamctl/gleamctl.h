@@ -33,6 +33,7 @@ struct options {
 	const char *listen;
 	const char *code;
 	const char *name;
+	bool undo;	      /* drain */
 	/* what is left of the command line */
 	char **words;
 	int count;
@@ -61,6 +62,10 @@ int show_stats(const struct options *options);
 int show_version(const struct options *options);
 /* top_screen.c */
 int top_command(const struct options *options);
+/* sched.c */
+int policy_command(const struct options *options);
+int decisions_command(const struct options *options);
+int drain_command(const struct options *options);
 /* doctor.c */
 int doctor_command(const struct options *options);
 /* pair.c */
@@ -76,6 +81,8 @@ int key_command(const struct options *options);
 /* run.c */
 int run_command(const struct options *options);
 
+/* Letters to insert, remove, replace or swap from one word to the other. */
+unsigned word_distance(const char *a, const char *b);
 /* One line on stderr behind "gleamctl: "; returns EXIT_FAILED. */
 int failed(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The same with a pointer to the help of @command; returns EXIT_USAGE. */

@@ -33,6 +33,15 @@ const struct command commands[] = {
 	{ "clients", "", "programs that use Gleam now: a user's own, root sees all", HELP_COMMON, 0, 0, "js", show_clients },
 	{ "stats", "PID", "CUDA functions that a program has called: calls, bytes, round trips, time waited", HELP_COMMON, 1, 1,
 	  "js", show_stats },
+	{ "policy", "[cost|least-loaded|round-robin|pinned]", "which server a new program gets: show the rule, or change it", HELP_COMMON, 0,
+	  1, "js", policy_command },
+	{ "decisions", "", "which servers programs got, what that was thought to cost, and what it cost", HELP_COMMON, 0, 0, "js",
+	  decisions_command },
+	{ "drain", "[SERVER]", "send no new programs to a server; without a name: take none on this machine",
+	  "Programs that are there stay.\n"
+	  "\n"
+	  "  --undo          take it into use again\n" HELP_COMMON,
+	  0, 1, "jsu", drain_command },
 	{ "key", "new|show [FILE]", "make the key that daemons share, or show whose it is (never the secret)",
 	  "  new             make a key in FILE (default: /etc/gleam/key for root, ~/.config/gleam/key otherwise);\n"
 	  "                  a file that is there is never overwritten\n"
@@ -96,7 +105,6 @@ const struct option long_options[] = {
 	{ "socket", required_argument, NULL, 's' },
 	{ "server", required_argument, NULL, 'S' },
 	{ "gpus", required_argument, NULL, 'G' },
-	{ "priority", required_argument, NULL, 'p' },
 	{ "tenant", required_argument, NULL, 't' },
 	{ "config", required_argument, NULL, 'c' },
 	{ "interval", required_argument, NULL, 'i' },
@@ -106,12 +114,14 @@ const struct option long_options[] = {
 	{ "name", required_argument, NULL, 'n' },
 	{ "sessions", required_argument, NULL, 'N' },
 	{ "memory", required_argument, NULL, 'M' },
+	{ "priority", required_argument, NULL, 'p' },
+	{ "undo", no_argument, NULL, 'u' },
 	{ "help", no_argument, NULL, OPT_HELP },
 	{ "version", no_argument, NULL, OPT_VERSION },
 	{ NULL, 0, NULL, 0 },
 };
 
-/* Where the value of an option goes; `json` is the only one without. */
+/* Where the value of an option goes; `json` and `undo` have none. */
 static const struct {
 	int id;
 	size_t place;
@@ -119,8 +129,8 @@ static const struct {
 	{ 's', offsetof(struct options, socket) },
 	{ 'S', offsetof(struct options, server) },
 	{ 'G', offsetof(struct options, gpus) },
-	{ 'p', offsetof(struct options, priority) },
 	{ 't', offsetof(struct options, tenant) },
+	{ 'p', offsetof(struct options, priority) },
 	{ 'c', offsetof(struct options, config) },
 	{ 'i', offsetof(struct options, interval) },
 	{ 'b', offsetof(struct options, batch) },
@@ -135,6 +145,8 @@ static void option_take(struct options *options, int id, const char *value)
 {
 	if (id == 'j')
 		options->json = true;
+	if (id == 'u')
+		options->undo = true;
 	for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
 		if (values[i].id == id)
 			*(const char **)((char *)options + values[i].place) = value;
@@ -211,8 +223,7 @@ static void command_usage(const struct command *command)
 
 /* ---- the nearest command to what was typed ---- */
 
-/* Letters to insert, remove, replace or swap. */
-static unsigned distance(const char *a, const char *b)
+unsigned word_distance(const char *a, const char *b)
 {
 	unsigned rows[3][NAME_MAX_SIZE + 1];
 	size_t n = strlen(a), m = strlen(b);
@@ -248,7 +259,7 @@ static const char *nearest(const char *typed)
 
 	for (const struct command *command = commands; command->name; command++) {
 		/* The beginning of a name is that name: cl, stat. */
-		unsigned d = *typed && strncmp(command->name, typed, strlen(typed)) == 0 ? 0 : distance(typed, command->name);
+		unsigned d = *typed && strncmp(command->name, typed, strlen(typed)) == 0 ? 0 : word_distance(typed, command->name);
 
 		if (d < best_distance) {
 			best = command->name;
