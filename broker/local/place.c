@@ -346,6 +346,10 @@ static void learn(struct place *place, const struct leaving *leaving)
 	const struct sched_node_state *state = sched_node_state(place->sched, leaving->server);
 	double speed = sched_node_speed(place->sched, leaving->server, place_now(place));
 
+	/* Its GPU is still being measured: seconds there can't be compared yet. */
+	if (state->speed <= 0)
+		return;
+
 	sched_profile_learn(place->profiles, leaving->key, &leaving->usage, speed, state->rtt, state->bandwidth);
 	if (leaving->key_any != leaving->key)
 		sched_profile_learn(place->profiles, leaving->key_any, &leaving->usage, speed, state->rtt, state->bandwidth);

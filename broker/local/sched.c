@@ -30,6 +30,7 @@ struct sched *sched_new(uint64_t seed)
 	if (!sched)
 		return NULL;
 	sched->policy = policies[0];
+	sched->speed_typical = 1;
 	sched->random = seed * 0x9e3779b97f4a7c15ull + 0x2545f4914f6cdd1dull;
 	return sched;
 }
@@ -297,12 +298,30 @@ const struct sched_decision *sched_decision(const struct sched *sched, unsigned 
 	return &sched->decisions[(sched->decision_count - 1 - back) % SCHED_DECISIONS];
 }
 
+static double speed_typical(const struct sched *sched)
+{
+	double sum = 0;
+	uint32_t count = 0;
+
+	for (uint32_t i = 0; i < sched->node_count; i++) {
+		const struct sched_node_state *state = &sched->nodes[i].state;
+
+		if (!state->up || state->speed <= 0)
+			continue;
+		sum += state->speed;
+		count++;
+	}
+	return count ? sum / count : 1;
+}
+
 uint32_t sched_pick(struct sched *sched, const struct sched_request *request, double now, uint64_t *decision_out, char *why,
 		    size_t why_size)
 {
 	struct sched_decision *decision = decision_new(sched, request, now);
 	uint32_t count = 0, doubtful = 0, taken, second;
 
+	if (!request->profile)
+		sched->speed_typical = speed_typical(sched);
 	for (uint32_t i = 0; i < sched->node_count; i++) {
 		if (node_fault(sched, i, request, now) != FAULT_NONE)
 			continue;

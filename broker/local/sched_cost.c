@@ -47,7 +47,7 @@ void sched_cost_without(const struct sched *sched, uint32_t index, const struct 
 	double sharers = node->link_duty - own_link_duty;
 	double bandwidth = state->bandwidth > 0 ? state->bandwidth : SCHED_BANDWIDTH_DEFAULT;
 	struct sched_cost cost = { 0 };
-	double longest;
+	double longest, alone;
 
 	bandwidth *= (free_share > 0.05 ? free_share : 0.05) / (1 + (sharers > 0 ? sharers : 0));
 	cost.contention = sched_load(node, now) - own_duty / gpus;
@@ -59,7 +59,9 @@ void sched_cost_without(const struct sched *sched, uint32_t index, const struct 
 	cost.uncached = request->uncached ? sched_known_or(request->uncached(request->uncached_arg, index), 0) : 0;
 	cost.start = (state->warm > 0 ? SCHED_START_WARM : SCHED_START_COLD) + cost.uncached / bandwidth;
 	cost.cpu = profile->cpu;
-	cost.gpu = profile->gpu / speed * (1 + cost.contention);
+	/* Of an unknown program there is only a time to guess, not work. */
+	alone = profile->gpu / speed * (request->profile ? 1 : sched->speed_typical);
+	cost.gpu = alone * (1 + cost.contention);
 	cost.up = profile->bytes_up / bandwidth;
 	cost.trips = profile->trips * rtt;
 	cost.down = profile->bytes_down / bandwidth;
@@ -71,7 +73,7 @@ void sched_cost_without(const struct sched *sched, uint32_t index, const struct 
 		cost.total = longest;
 	cost.total = cost.total * cost.bias + cost.start;
 	/* Whoever works there meanwhile loses as much time to it as it to them. */
-	cost.harm = profile->gpu / speed * cost.contention * SCHED_OTHERS;
+	cost.harm = alone * cost.contention * SCHED_OTHERS;
 	*cost_out = cost;
 }
 

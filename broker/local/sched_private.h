@@ -93,6 +93,7 @@ struct sched {
 	const struct sched_policy *policy;
 	uint64_t policy_word;
 	uint64_t random;
+	double speed_typical; /* mean of nodes' speeds, for programs of which nothing is known */
 	struct sched_decision decisions[SCHED_DECISIONS];
 	uint64_t decision_count; /* made so far */
 	bool moves;

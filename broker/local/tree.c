@@ -28,6 +28,8 @@
 
 /* Somebody has it open: what was there at that moment. */
 struct open_file {
+	fuse_ino_t ino; /* of a file */
+	struct stat attr;
 	struct open_file *next;
 	struct open_file **before;
 	char *text;
@@ -141,6 +143,14 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 	struct stat attr;
 	int err = tree_of_id(ino, &node) ? tree_attr(&tree_of(req)->view, &node, &attr) : -ESTALE;
 
+	/* What it is about is gone, but somebody has it open and asks for it again after each read. */
+	for (const struct open_file *file = tree_of(req)->open; err && file; file = file->next) {
+		if (file->ino == ino) {
+			attr = file->attr;
+			err = 0;
+		}
+	}
+
 	if (err)
 		fuse_reply_err(req, -err);
 	else
@@ -164,6 +174,9 @@ static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 		return;
 	}
 	err = tree_of_id(ino, &node) ? tree_text(&tree->view, &node, &file->text, &file->size) : -ESTALE;
+	if (!err)
+		err = tree_attr(&tree->view, &node, &file->attr);
+	file->ino = ino;
 	if (err)
 		goto free_file;
 	/* Past the page cache: sizes are not known before, and another open is to see another moment. */

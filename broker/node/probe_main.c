@@ -145,8 +145,8 @@ int probe_main(const char *path, bool measure)
 	for (int i = 0; measure && i < count && i < REPORT_GPUS_MAX; i++) {
 		double speed = probe_speed(driver.dl, i);
 
-		if (speed > 0)
-			printf("speed %d %.9g\n", i, speed);
+		/* One that can't be measured counts as the reference: it has no part in comparing. */
+		printf("speed %d %.9g\n", i, speed > 0 ? speed : 1);
 	}
 	if (!nvml_open(path, &nvml))
 		return 0;
