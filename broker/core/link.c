@@ -18,7 +18,8 @@
 #include "broker/lib/fd.h"
 #include "broker/lib/log.h"
 
-#define LINK_PING_NS (1 * NS_PER_S) /* people look at the RTT; a shorter keepalive asks more often */
+#define LINK_PING_NS (NS_PER_S / 2) /* schedulers look at the RTT; a shorter keepalive asks more often */
+#define LINK_PINGS   4u		    /* that are looked back at: two seconds */
 #define LINK_BUCKETS 256u /* of sessions by number: a few hundred at most */
 
 /*
@@ -70,9 +71,13 @@ struct link {
 	uint64_t rtt_min_ns;
 	uint64_t rtt_mean_ns;
 	uint64_t jitter_ns;
-	uint64_t small_ns;	 /* of the ping before the padded one; 0: not back yet */
-	uint64_t probe_ns[3];	 /* what the padding took, the last times */
-	uint64_t probes;
+	bool probe_due;		 /* one a tick, whatever a peer answers */
+	uint64_t smalls[LINK_PINGS]; /* what pings took, the last times */
+	uint64_t padded[LINK_PINGS];
+	uint32_t padding[LINK_PINGS]; /* bytes that each of those had */
+	uint32_t padding_sent;
+	uint64_t small_count;
+	uint64_t probes; /* padded ones that have come back */
 
 	struct loop_post post; /* told, then freed */
 
@@ -141,15 +146,53 @@ int link_blame(struct link *link, int err, const char *format, ...)
 	return link->command ? conn_blame(link->command, err, "%s", why) : err;
 }
 
-/* Of the last three the middle one: a late wake-up spoils one, a change is seen after two. */
-static uint64_t probe_middle(const struct link *link)
+/* The least of the last ones: what a late wake-up adds isn't the network's. 0: none yet. */
+static uint64_t pings_least(const uint64_t *pings, uint64_t count)
 {
-	const uint64_t *p = link->probe_ns;
-	uint64_t low = p[0] < p[1] ? p[0] : p[1], high = p[0] < p[1] ? p[1] : p[0];
+	uint64_t least = count ? pings[0] : 0;
 
-	if (link->probes < 3)
-		return link->probes ? low : 0;
-	return p[2] < low ? low : p[2] > high ? high : p[2];
+	for (unsigned i = 1; i < LINK_PINGS && i < count; i++)
+		if (pings[i] < least)
+			least = pings[i];
+	return least;
+}
+
+/*
+ * Bytes a second by what the padding takes; 0 and true: more than that can tell; false: nothing can be told, since pings
+ * without padding differ by as much.
+ */
+static bool probe_bandwidth(const struct link *link, uint64_t *rate_out)
+{
+	uint64_t small = pings_least(link->smalls, link->small_count);
+	uint64_t most = 0, noise = 0, least = UINT64_MAX;
+	unsigned count = link->small_count < LINK_PINGS ? (unsigned)link->small_count : LINK_PINGS;
+
+	for (unsigned i = 0; i < count; i++)
+		noise += (link->smalls[i] - small) / count;
+	for (unsigned i = 0; i < LINK_PINGS && i < link->probes; i++) {
+		uint64_t took = link->padded[i] > small ? link->padded[i] - small : 1;
+		uint64_t rate = link->padding[i] * NS_PER_S / took;
+
+		if (rate > most)
+			most = rate;
+		if (took < least)
+			least = took;
+	}
+	*rate_out = most < LINK_PROBE_MAX ? most : 0;
+	return link->probes >= LINK_PINGS && (!*rate_out || least > 3 * noise);
+}
+
+/* What may be sent at once: beyond the window it would wait for a round trip, and tell of that. */
+static uint32_t probe_size(const struct link *link)
+{
+	struct tcp_info info = { 0 };
+	socklen_t size = sizeof(info);
+	uint64_t most;
+
+	if (getsockopt(conn_fd(link->command), IPPROTO_TCP, TCP_INFO, &info, &size) < 0 || info.tcpi_snd_cwnd < 4 || info.tcpi_unacked)
+		return 0;
+	most = (uint64_t)(info.tcpi_snd_cwnd - 2) * info.tcpi_snd_mss;
+	return most < LINK_PROBE_SIZE ? (uint32_t)most & ~7u : LINK_PROBE_SIZE;
 }
 
 static void link_timed(struct link *link, uint64_t took)
@@ -180,13 +223,22 @@ static int link_ping(struct link *link, const struct link_hdr *hdr, struct reade
 		link_send(link, LINK_PONG, 0, &stamp, sizeof(stamp), NULL, 0);
 	} else if (stamp < now && (stamp & 1)) {
 		/* The padded one: what it took longer than the small one before it, its bytes took. */
-		if (link->small_ns)
-			link->probe_ns[link->probes++ % 3] = now - stamp > link->small_ns ? now - stamp - link->small_ns : 1;
-		link->small_ns = 0;
+		link->padding[link->probes % LINK_PINGS] = link->padding_sent;
+		link->padded[link->probes++ % LINK_PINGS] = now - stamp;
 	} else if (stamp < now) {
 		/* A stamp of ours that comes back; a forged one spoils only what we say of this peer. */
-		link->small_ns = now - stamp;
+		link->smalls[link->small_count++ % LINK_PINGS] = now - stamp;
 		link_timed(link, now - stamp);
+		/* Not both at once: they would share a TLS record, which is opened when its last byte has come. */
+		if (link->state == LINK_IS_READY && link->probe_due) {
+			static const uint8_t padding[LINK_PROBE_SIZE];
+
+			link->probe_due = false;
+			link->padding_sent = probe_size(link);
+			stamp = now | 1;
+			if (link->padding_sent)
+				link_send(link, LINK_PING, 0, &stamp, sizeof(stamp), padding, link->padding_sent);
+		}
 	}
 	return 0;
 }
@@ -485,13 +537,8 @@ static void link_tick(void *arg)
 		return;
 	}
 	if (!link->node) {
-		static const uint8_t padding[LINK_PROBE_SIZE];
-
-		link->small_ns = 0;
+		link->probe_due = true;
 		link_send(link, LINK_PING, 0, &stamp, sizeof(stamp), NULL, 0);
-		stamp |= 1;
-		if (link->state == LINK_IS_READY)
-			link_send(link, LINK_PING, 0, &stamp, sizeof(stamp), padding, sizeof(padding));
 	}
 
 	uint64_t pause = link->setting.keepalive_ns / 4;
@@ -732,8 +779,7 @@ int link_fd(const struct link *link)
 
 void link_stats(const struct link *link, struct link_stats *stats_out)
 {
-	uint64_t probe_ns = probe_middle(link);
-	struct link_stats stats = { .rtt_mean_ns = link->rtt_mean_ns, .jitter_ns = link->jitter_ns, .probes = link->probes,
+	struct link_stats stats = { .rtt_mean_ns = link->rtt_mean_ns, .rtt_low_ns = pings_least(link->smalls, link->small_count), .jitter_ns = link->jitter_ns,
 				    .rtt_ns = link->rtt_ns, .rtt_min_ns = link->rtt_min_ns, .lanes = link->lanes_up };
 
 	if (link->command) {
@@ -760,7 +806,6 @@ void link_stats(const struct link *link, struct link_stats *stats_out)
 		stats.sent += sent;
 		stats.received += received;
 	}
-	if (probe_ns && NS_PER_S / probe_ns < LINK_PROBE_MAX / LINK_PROBE_SIZE)
-		stats.probe_bandwidth = LINK_PROBE_SIZE * NS_PER_S / probe_ns;
+	stats.probe_tells = probe_bandwidth(link, &stats.probe_bandwidth);
 	*stats_out = stats;
 }

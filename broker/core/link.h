@@ -47,10 +47,11 @@ struct link_setting {
 struct link_stats {
 	uint64_t rtt_ns;      /* of the newest ping; 0: none yet */
 	uint64_t rtt_min_ns;
+	uint64_t rtt_low_ns;  /* the least of the last two seconds */
 	uint64_t rtt_mean_ns; /* the newest counting an eighth, as in TCP */
 	uint64_t jitter_ns;   /* mean deviation from it */
-	uint64_t probe_bandwidth; /* bytes a second by timed pings; 0: not yet, or more than these can tell (LINK_PROBE_MAX) */
-	uint64_t probes;	  /* that have come back */
+	bool probe_tells;	  /* timed pings tell something of the bandwidth: it isn't noise */
+	uint64_t probe_bandwidth; /* that, in bytes a second; 0: more than LINK_PROBE_MAX */
 	uint32_t tcp_rtt_us;  /* as the kernel has smoothed it */
 	uint32_t retransmits;
 	uint64_t sent;

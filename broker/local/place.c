@@ -87,9 +87,9 @@ static double bandwidth_of(struct placed_server *placed, const struct link_stats
 	}
 	if (lane > 0 && now - placed->lane_ns < PLACE_FRESH_NS)
 		return most > 0 && most < lane ? most : lane;
-	if (probe > 0)
+	if (stats->probe_tells && probe > 0)
 		return most > 0 && most < probe ? most : probe;
-	if (lane > 0 && (lane >= LINK_PROBE_MAX || stats->probes < 3))
+	if (lane > 0 && (lane >= (double)LINK_PROBE_MAX || !stats->probe_tells))
 		return most > 0 && most < lane ? most : lane;
 	return most;
 }
@@ -118,7 +118,7 @@ static void server_look(struct place *place, unsigned index)
 		/* Its carrier is gone: the link doesn't know that yet. */
 		if (placed->interface.name[0] && !placed->interface.running)
 			state.up = false;
-		state.rtt = stats.rtt_mean_ns ? seconds(stats.rtt_mean_ns) : stats.tcp_rtt_us ? stats.tcp_rtt_us / 1e6 : SCHED_UNKNOWN;
+		state.rtt = stats.rtt_low_ns ? seconds(stats.rtt_low_ns) : stats.tcp_rtt_us ? stats.tcp_rtt_us / 1e6 : SCHED_UNKNOWN;
 		state.jitter = stats.rtt_mean_ns ? seconds(stats.jitter_ns) : SCHED_UNKNOWN;
 		state.bandwidth = placed->bandwidth = bandwidth_of(placed, &stats, now);
 	}
@@ -259,19 +259,14 @@ static bool client_usage(const struct place *place, struct client *client, struc
 	return true;
 }
 
-static const struct sched_profile *profile_of(const struct place *place, const struct place_program *program)
-{
-	const struct sched_profile *profile = sched_profile_find(place->profiles, program->key);
-
-	return profile ? profile : sched_profile_find(place->profiles, program->key_any);
-}
-
 static void request_of(const struct place *place, const struct client *client, struct sched_request *request_out)
 {
 	const char *slash = strrchr(client->program, '/');
+	const struct sched_profile *own = sched_profile_find(place->profiles, client->route.program.key);
 
 	*request_out = (struct sched_request){
-		.profile = profile_of(place, &client->route.program),
+		.profile = own ? own : sched_profile_find(place->profiles, client->route.program.key_any),
+		.rough = !own,
 		.key = client->route.program.key,
 		.program = slash ? slash + 1 : client->program,
 		.pid = client->pid,

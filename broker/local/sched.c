@@ -209,7 +209,7 @@ static enum node_fault node_fault(const struct sched *sched, uint32_t index, con
 		return FAULT_GPUS;
 	if (state->sessions_max > 0 && state->sessions >= state->sessions_max)
 		return FAULT_FULL;
-	if (request->profile && request->profile->memory > memory_left(node) && !(request->wanted && *request->wanted))
+	if (request->profile && !request->rough && request->profile->memory > memory_left(node) && !(request->wanted && *request->wanted))
 		return FAULT_MEMORY;
 	return FAULT_NONE;
 }
@@ -275,7 +275,7 @@ static struct sched_decision *decision_new(struct sched *sched, const struct sch
 		.at = now,
 		.pid = request->pid,
 		.uid = request->uid,
-		.known = request->profile != NULL,
+		.known = request->profile && !request->rough,
 		.measured = SCHED_UNKNOWN,
 		.second_total = SCHED_UNKNOWN,
 	};
@@ -406,7 +406,7 @@ static void client_expect(struct sched *sched, struct sched_client *client, doub
 	if (run <= 0)
 		run = 1e-3;
 	client_weigh(sched, client, clamp(cost.gpu / run, 0, 1), clamp((cost.up + cost.down) / run, 0, 1),
-		     client->known ? client->profile.memory : 0);
+		     client->known && !client->rough ? client->profile.memory : 0);
 }
 
 int sched_client_add(struct sched *sched, uint32_t id, uint32_t node, uint64_t decision, const struct sched_request *request,
@@ -431,6 +431,7 @@ int sched_client_add(struct sched *sched, uint32_t id, uint32_t node, uint64_t d
 		.decision = decision,
 		.priority = request->priority,
 		.known = request->profile != NULL,
+		.rough = request->rough,
 		.added_at = now,
 		.better = SCHED_NONE,
 	};
@@ -451,7 +452,7 @@ static void overdue_learn(struct sched *sched, const struct sched_client *client
 	struct sched_cost cost;
 	double run, least;
 
-	if (!client->known || client->profile.runs < BIAS_RUNS)
+	if (!client->known || client->rough || client->profile.runs < BIAS_RUNS)
 		return;
 	sched_cost_without(sched, client->node, &request, now, client->duty, client->link_duty, &cost);
 	run = (cost.total - cost.start) / cost.bias;
@@ -495,7 +496,7 @@ static void bias_learn(struct sched_node *node, const struct sched_client *clien
 	double old = node->bias * exp2(-(age > 0 ? age : 0) / SCHED_BIAS_HALF_S);
 	double ratio;
 
-	if (!client->known || client->profile.runs < BIAS_RUNS || run <= 0 || wall < SCHED_PROFILE_LEAST)
+	if (!client->known || client->rough || client->profile.runs < BIAS_RUNS || run <= 0 || wall < SCHED_PROFILE_LEAST)
 		return;
 	ratio = log(clamp(wall / (run / decision->cost.bias), 0.125, 32));
 	node->bias = clamp(old + BIAS_WEIGHT * (ratio - old), log(SCHED_BIAS_MIN), log(SCHED_BIAS_MAX));

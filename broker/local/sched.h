@@ -61,6 +61,7 @@ enum sched_priority { PRIORITY_BATCH, PRIORITY_NORMAL, PRIORITY_LATENCY, PRIORIT
 
 struct sched_request {
 	const struct sched_profile *profile; /* NULL: nothing is known of the program */
+	bool rough;			     /* @profile is of runs with other arguments: a guess */
 	uint64_t key;			     /* identity of the program; 0: none */
 	const char *program;		     /* for people */
 	int64_t pid;

@@ -41,7 +41,7 @@ void sched_cost_without(const struct sched *sched, uint32_t index, const struct 
 	const struct sched_node_state *state = &node->state;
 	const struct sched_profile *profile = request->profile ? request->profile : &profile_default;
 	double gpus = state->gpus > 1 ? state->gpus : 1;
-	double rtt = sched_known_or(state->rtt, SCHED_RTT_DEFAULT) + sched_known_or(state->jitter, 0);
+	double rtt = sched_known_or(state->rtt, SCHED_RTT_DEFAULT);
 	double speed = state->speed > 0 ? state->speed : SCHED_SPEED_DEFAULT;
 	double free_share = 1 - sched_known_or(state->link_busy, 0);
 	double sharers = node->link_duty - own_link_duty;

@@ -49,6 +49,7 @@ struct sched_client {
 	uint64_t decision;
 	enum sched_priority priority;
 	bool known;
+	bool rough;
 	struct sched_profile profile; /* as expected at its start */
 	double added_at;
 	double duty;

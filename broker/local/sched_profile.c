@@ -125,6 +125,9 @@ void sched_profile_learn(struct sched_profiles *profiles, uint64_t key, const st
 	known = &entry->profile;
 	sched_profile_of(usage, speed, rtt, bandwidth, &run);
 	weight = fmax(1 / (known->runs + 1), LEARN_WEIGHT);
+	/* One that ended early was stopped, as likely as not: it teaches as little as it did. */
+	if (known->runs > 0 && run.wall < known->wall)
+		weight *= run.wall / known->wall;
 	known->runs += known->runs < 1e6;
 	mean(&known->wall, run.wall, weight);
 	mean(&known->cpu, run.cpu, weight);
