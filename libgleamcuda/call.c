@@ -22,6 +22,7 @@
 #include "libgleamcuda/init.h"
 #include "libgleamcuda/log.h"
 #include "libgleamcuda/off.h"
+#include "libgleamcuda/range.h"
 #include "libgleamcuda/session.h"
 
 #define NO_SLOT 0xffffu
@@ -48,6 +49,29 @@ static void count_add(struct session *s, uint16_t api, size_t offset, uint64_t v
 	__atomic_fetch_add(word, value, __ATOMIC_RELAXED);
 }
 #define COUNT(call, field, value) count_add((call)->session, (call)->api, offsetof(struct api_count, field), (value))
+
+/* Whether call->context can be used. */
+static CUresult context_check(struct call *call)
+{
+	struct context *context = call->context;
+
+	if (!__atomic_load_n(&context->active, __ATOMIC_ACQUIRE))
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED; /* also a primary one that nobody has retained */
+
+	CUresult error = (CUresult)__atomic_load_n(&context->error, __ATOMIC_RELAXED);
+
+	if (error)
+		return error;
+	error = session_error_peek(call->session, context->index);
+	if (error && result_is_sticky(error)) {
+		__atomic_store_n(&context->error, (uint32_t)error, __ATOMIC_RELAXED);
+		return session_error_take(call->session, context->index);
+	}
+	if (session_is_dead(call->session))
+		return session_death(call->session);
+	error = capture_going() ? __atomic_load_n(&capture_gate, __ATOMIC_ACQUIRE)(call) : CUDA_SUCCESS;
+	return !error && is_off(OFF_ALL) ? off_ask(call) : error;
+}
 
 CUresult call_enter(struct call *call, enum api api, enum needs needs, bool ptds)
 {
@@ -80,26 +104,27 @@ CUresult call_enter(struct call *call, enum api api, enum needs needs, bool ptds
 	if (needs == NEEDS_INIT)
 		return is_off(OFF_ALL) ? off_ask(call) : CUDA_SUCCESS;
 
-	struct context *context = call->context;
+	return call->context ? context_check(call) : CUDA_ERROR_INVALID_CONTEXT;
+}
 
-	if (!context)
+CUresult call_enter_by(struct call *call, uint64_t handle)
+{
+	if (call->context || !call->thread)
+		return CUDA_ERROR_INVALID_CONTEXT; /* it was told of another reason */
+	/* NULL, 1 and 2 are the current context's streams. */
+	call->context = handle > 2 ? handle_context(handle) : NULL;
+	return call->context ? context_check(call) : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUresult call_enter_at(struct call *call, uint64_t address)
+{
+	struct range range;
+
+	if (call->context || !call->thread || !range_find(address, &range))
 		return CUDA_ERROR_INVALID_CONTEXT;
-	if (!__atomic_load_n(&context->active, __ATOMIC_ACQUIRE))
-		return CUDA_ERROR_CONTEXT_IS_DESTROYED; /* also a primary one that nobody has retained */
-
-	CUresult error = (CUresult)__atomic_load_n(&context->error, __ATOMIC_RELAXED);
-
-	if (error)
-		return error;
-	error = session_error_peek(call->session, context->index);
-	if (error && result_is_sticky(error)) {
-		__atomic_store_n(&context->error, (uint32_t)error, __ATOMIC_RELAXED);
-		return session_error_take(call->session, context->index);
-	}
-	if (session_is_dead(call->session))
-		return session_death(call->session);
-	error = capture_going() ? __atomic_load_n(&capture_gate, __ATOMIC_ACQUIRE)(call) : CUDA_SUCCESS;
-	return !error && is_off(OFF_ALL) ? off_ask(call) : error;
+	/* Memory of pools belongs to a device. */
+	call->context = range.context ? range.context : context_primary(range.device);
+	return call->context ? context_check(call) : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 void call_start(struct call *call, struct session *session, struct context *context)

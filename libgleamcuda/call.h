@@ -58,6 +58,12 @@ struct call {
 };
 
 CUresult call_enter(struct call *call, enum api api, enum needs needs, bool ptds);
+/*
+ * After a call_enter() that found no current context: calls about an object (stream, event, module, function) or about memory
+ * work natively in a thread that has none, in the object's context. INVALID_CONTEXT where @handle or @address has none.
+ */
+CUresult call_enter_by(struct call *call, uint64_t handle);
+CUresult call_enter_at(struct call *call, uint64_t address);
 CUresult call_leave(struct call *call, CUresult result);
 /* Told of every call that fails, where it is left. NULL until there is somebody (logs.c). Atomic. */
 extern void (*call_failed)(const struct call *call, CUresult result);

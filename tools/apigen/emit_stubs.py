@@ -99,12 +99,32 @@ def body(description, entry):
 	return f"\n{start}\n{{\n{joined(lines)}}}\n"
 
 
+# Which object tells the context in a thread that has none (tests/cuda/nocontext.c): that of the first of these types.
+TELLS_CONTEXT = ("CUstream", "CUevent", "CUmodule", "CUfunction")
+# Of calls about memory: by their first parameter.
+TELLS_CONTEXT_AT = ("cuMemFree_v2", "cuMemFreeHost")
+
+
+def by_object(entry, name):
+	"""The call that looks for a context where none is current, or None."""
+	if name in TELLS_CONTEXT_AT:
+		return f"call_enter_at(&call, (uint64_t)(uintptr_t){entry.params[0].name})"
+	for kind in TELLS_CONTEXT:
+		for param in entry.params:
+			if param.type == kind:
+				return f"call_enter_by(&call, (uint64_t)(uintptr_t){param.name})"
+	return None
+
+
 def export(description, entry, name, ptds):
 	target = description.body(entry)
 	needs = f"NEEDS_{entry.get('needs', target.get('needs', 'context')).upper()}"
 	arguments = ["&call"] + [param.name for param in entry.params]
 	text = "\n" + signature(name, entry, "GLEAM_EXPORT") + "\n{\n\tstruct call call;\n"
 	text += f"\tCUresult result = call_enter(&call, API_{name}, {needs}, {'true' if ptds else 'false'});\n\n"
+	other = by_object(entry, name) if needs == "NEEDS_CONTEXT" else None
+	if other:
+		text += f"\tif (__builtin_expect(result == CUDA_ERROR_INVALID_CONTEXT, 0))\n\t\tresult = {other};\n"
 	text += "\tif (result == CUDA_SUCCESS)\n"
 	text += wrapped(f"\t\tresult = do_{target.name}(", arguments, ");", "\t\t\t") + "\n"
 	return text + "\treturn call_leave(&call, result);\n}\n"
