@@ -231,6 +231,11 @@ static void direct_landed(const struct session *s, const uint8_t *frame)
 	__atomic_store_n(shm_landed(&s->shm, landed_word(ref.offset)), landed_value(ref.cookie), __ATOMIC_RELEASE);
 }
 
+void call_cancel(struct call *call)
+{
+	pthread_mutex_unlock(&call->session->append_lock);
+}
+
 /* Publishes the frame. Releases the append lock. */
 static uint64_t frame_publish(struct call *call)
 {

@@ -81,6 +81,8 @@ CUresult call_open_bulk(struct call *call, enum op op, size_t payload_max, enum 
 			const struct bulk_ref *ref);
 /* Publish without waiting. Returns the command's sequence number. Releases the append lock. */
 uint64_t call_post(struct call *call);
+/* Publish nothing. Releases the append lock. */
+void call_cancel(struct call *call);
 /* Publish and wait for the reply, whose CUresult is returned; on success call->r stands at the out fields, which stay
  * valid until call_leave(). Releases the append lock before it waits. */
 CUresult call_wait(struct call *call);

@@ -116,8 +116,9 @@ static void *hostfunc_run(void *arg)
 			f->function(f->user);
 		else
 			f->callback(f->stream, CUDA_SUCCESS, f->user);
-		__atomic_fetch_sub(&outstanding, 1, __ATOMIC_RELEASE);
 		done_send(s, f->id, f->behind);
+		/* Not before: whoever sees none outstanding may send what the worker can only do once it has heard of this end. */
+		__atomic_fetch_sub(&outstanding, 1, __ATOMIC_RELEASE);
 		free(f);
 		pthread_mutex_lock(&lock);
 	}

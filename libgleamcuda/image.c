@@ -15,6 +15,7 @@
 #include "libgleamcuda/context.h"
 #include "libgleamcuda/device.h"
 #include "libgleamcuda/handle.h"
+#include "libgleamcuda/hostfunc.h"
 #include "libgleamcuda/log.h"
 #include "libgleamcuda/off.h"
 #include "libgleamcuda/session.h"
@@ -437,16 +438,27 @@ static CUresult load_ask(struct call *call, uint64_t object, const struct image 
 	return CUDA_SUCCESS;
 }
 
-static CUresult load_again(struct call *call, uint64_t object, const struct image *image, const struct jit *jit)
+/*
+ * *sent_out is false where a host function is outstanding: the node's driver may wait for it before it loads, while the next
+ * commands, which nobody holds back, need the module. Then the load waits for its answer instead. Asked under the append lock, since
+ * a host function counts as outstanding before its command is there.
+ */
+static CUresult load_again(struct call *call, uint64_t object, const struct image *image, const struct jit *jit, bool *sent_out)
 {
 	struct msg_gleamLoadAgain m = { .object = object, .kind = image->kind, .total_size = image->size,
 					.options = jit->wire, .options_size = jit->wire_size };
 	CUresult result = call_open(call, OP_gleamLoadAgain, msg_gleamLoadAgain_size(&m));
 
+	*sent_out = false;
 	if (result)
 		return result;
+	if (hostfunc_outstanding()) {
+		call_cancel(call);
+		return CUDA_SUCCESS;
+	}
 	msg_gleamLoadAgain_put(&call->w, &m);
 	call_post(call);
+	*sent_out = true;
 	return CUDA_SUCCESS;
 }
 
@@ -473,6 +485,7 @@ static CUresult load_chosen(struct call *call, uint64_t object, const struct ima
 {
 	struct answer *answer = NULL;
 	struct answer_key key;
+	bool sent = false;
 	uint8_t *bytes;
 	size_t size;
 	CUresult result;
@@ -483,7 +496,11 @@ static CUresult load_chosen(struct call *call, uint64_t object, const struct ima
 	}
 	result = image_send(call, object, image);
 	if (!result && answer)
-		result = load_again(call, object, image, jit);
+		result = load_again(call, object, image, jit, &sent);
+	if (!result && answer && !sent) {
+		answer_put(answer);
+		answer = NULL;
+	}
 	if (result || answer) {
 		if (result && answer)
 			answer_put(answer);

@@ -183,6 +183,8 @@ SOFT_API(cuModuleLoadDataEx, CUmodule *module, const void *image, unsigned int o
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(soft_jit_begin(&jit, option_count, options, values));
 	TRY(soft_image_text(image, context->device, &text));
+	/* As NVIDIA's driver may, and on an H200 does: whoever puts a wait in front of a load that ends only behind it hangs. */
+	soft_context_sync(context);
 	return module_load(module, context, &text, &jit);
 }
 

@@ -332,6 +332,18 @@ drop:
 	image_drop(w, link);
 }
 
+/*
+ * A driver may wait for the context's work before it loads ("may require context synchronization", says NVIDIA of lazy
+ * loading, and an H200 does), and that work may stand still for a host function whose end only this thread can hear of. Its
+ * caller waits anyway. gleamLoadAgain is not sent while one is outstanding.
+ */
+static bool load_must_wait(struct worker *w, const struct image *image)
+{
+	const struct context *c = image->hdr.ctx < SESSION_CONTEXTS ? &w->contexts[image->hdr.ctx] : NULL;
+
+	return !image->again && host_calls_pending(w, handle_type(image->object) == OBJECT_MODULE ? c : NULL);
+}
+
 /* The load of @object is wanted: now, or when its parts are here. */
 static CUresult load_want(struct worker *w, struct cmd *cmd, uint64_t object, const void *options, uint32_t options_size,
 			  const struct bulk_ref *answer)
@@ -350,10 +362,10 @@ static CUresult load_want(struct worker *w, struct cmd *cmd, uint64_t object, co
 	image->options_size = options_size;
 	if (options_size)
 		memcpy(image->options, options, options_size);
-	if (!image->parts)
+	if (!image->parts && !load_must_wait(w, image))
 		image_finish(w, image_at(w, object));
 	else if (image->again)
-		w->stalled = true;
+		w->stalled = true; /* for the parts */
 	return CMD_LATER;
 }
 
@@ -470,7 +482,7 @@ bool images_look(struct worker *w)
 			free(part);
 			any = true;
 		}
-		if (image->wanted && !image->parts) {
+		if (image->wanted && !image->parts && !load_must_wait(w, image)) {
 			image_finish(w, link);
 			any = true;
 			continue;

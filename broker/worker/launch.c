@@ -8,6 +8,7 @@
 
 #include "broker/worker/executor.h"
 #include "broker/worker/note.h"
+#include "broker/worker/sync.h"
 #include "gen/worker_bodies.h"
 
 #define PARAMS_MAX 32764u
@@ -102,12 +103,20 @@ CUresult worker_do_gleamLaunch(struct worker *w, struct cmd *cmd, const struct m
 	void *extra[] = {
 		CU_LAUNCH_PARAM_BUFFER_POINTER, params, CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_END,
 	};
+	/* The driver takes a kernel wherever it takes a function. */
+	struct object *o = object_find(w->tables, handle_type(m->function) == OBJECT_KERNEL ? OBJECT_KERNEL : OBJECT_FUNCTION, m->function);
 	void *function;
 	CUresult r;
 
-	/* A kernel is found as a function: the driver takes either. */
-	if (!object_get(w, OBJECT_FUNCTION, m->function, false, &function))
+	if (!o)
 		return CUDA_ERROR_INVALID_HANDLE;
+	function = o->driver;
+	/* At its first launch the driver may load it, and wait for the context's work as any load may: see load_must_wait(). */
+	if (__builtin_expect(!o->used, 0)) {
+		if (host_calls_pending(w, cmd->own->context))
+			return CMD_PARK;
+		o->used = true;
+	}
 	if (size > PARAMS_MAX)
 		return CMD_BROKEN;
 	if (size)

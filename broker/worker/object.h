@@ -17,6 +17,7 @@ struct object {
 	uint32_t generation;
 	uint16_t ctx;	      /* context that was current at its birth; CTX_NONE without */
 	bool live;	      /* false: the place is free */
+	bool used;	      /* a function that has been launched */
 	void *driver;	      /* the driver's object */
 	void *own;	      /* ours: struct stream, struct event, struct image */
 	struct object *older; /* other generations of the index; owned */

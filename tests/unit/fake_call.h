@@ -28,6 +28,7 @@ extern __thread struct fake_worker {
 	uint32_t function_count;
 	bool refuses_cubins;	  /* a container without PTX, or a cubin: NO_BINARY_FOR_GPU */
 	bool unlisted;
+	bool host_function;	  /* one is outstanding */
 	bool without_attributes;  /* in the answer to a load */
 	uint32_t pad;		  /* bytes of logs that make an answer long */
 	CUresult load_result;

@@ -182,6 +182,21 @@ static void test_a_second_load_costs_no_trip(void **state)
 	assert_int_equal(fake_worker.trips, 2);
 }
 
+static void test_a_load_behind_a_host_function_is_waited_for(void **state)
+{
+	CUmodule m;
+
+	assert_int_equal(load(TEXT("behind"), &m), CUDA_SUCCESS);
+	/* The node's driver may wait for the function before it loads, and nobody else would hold the next commands back. */
+	fake_worker.host_function = true;
+	assert_int_equal(load(TEXT("behind"), &m), CUDA_SUCCESS);
+	fake_worker.host_function = false;
+	assert_int_equal(fake_worker.trips, 2);
+	assert_int_equal(fake_worker.counts[OP_gleamLoadAgain], 0);
+	assert_int_equal(load(TEXT("behind"), &m), CUDA_SUCCESS);
+	assert_int_equal(fake_worker.counts[OP_gleamLoadAgain], 1);
+}
+
 static void test_failures_are_not_remembered(void **state)
 {
 	CUmodule m;
@@ -675,6 +690,7 @@ int main(void)
 		TEST(test_a_device_that_runs_no_cubins_gets_ptx),
 		TEST(test_large_images_go_in_parts),
 		TEST(test_a_second_load_costs_no_trip),
+		TEST(test_a_load_behind_a_host_function_is_waited_for),
 		TEST(test_failures_are_not_remembered),
 		TEST(test_long_answers_are_asked_for_again),
 		TEST(test_unlisted_functions_are_asked_for_once),
