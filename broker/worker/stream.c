@@ -161,9 +161,12 @@ void stream_bury(struct worker *w, struct stream *s, CUresult code)
 	s->dead = true;
 	if (code && !s->failed)
 		s->failed = code;
+	/* Who joined while the destruction was parked waits for its number, which is never written: the last write does. */
+	for (struct wait *wait = s->waits_head; wait; wait = wait->next)
+		if (wait->seq > s->written)
+			wait->seq = s->written;
 	pthread_mutex_unlock(&w->lock);
-	if (code)
-		completion_wake(w);
+	completion_wake(w);
 }
 
 struct stream *stream_of(struct worker *w, uint64_t handle, uint32_t ctx)

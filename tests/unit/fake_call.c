@@ -379,7 +379,7 @@ static CUresult run(struct call *call)
 
 void call_cancel(struct call *call)
 {
-	(void)call;
+	frame_open = false;
 }
 
 bool hostfunc_outstanding(void)
