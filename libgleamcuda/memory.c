@@ -729,7 +729,7 @@ CUresult do_cuMemGetInfo_v2(struct call *call, size_t *free_out, size_t *total)
 		return result;
 	if (!ans_gleamMemInfo_get(&call->r, &a))
 		return CUDA_ERROR_UNKNOWN;
-	*free_out = a.free + __atomic_load_n(&devmem_of(m.device)->unspent_bytes, __ATOMIC_RELAXED);
+	*free_out = a.free; /* what this process holds unused included */
 	*total = a.total;
 	return CUDA_SUCCESS;
 }

@@ -574,6 +574,25 @@ CUresult worker_do_gleamFree(struct worker *w, struct cmd *cmd, const struct msg
 	return CUDA_SUCCESS;
 }
 
+/*
+ * What the client holds of a device without using it: unspent, and freed but not yet out of quarantine. Commands come in order, so
+ * this is exact for the moment at which the question was asked, which the client's own books are not: they learn of pieces that
+ * return by notices.
+ */
+static uint64_t grant_idle_bytes(const struct worker *w, uint32_t device)
+{
+	const struct grant *g = w->grant;
+	uint64_t bytes = 0;
+
+	for (uint32_t id = 1; g && id < g->size; id++) {
+		const struct piece *p = &g->pieces[id];
+
+		if (p->device == device && (p->state == PIECE_UNSPENT || p->state == PIECE_LEAVING))
+			bytes += class_size[p->class];
+	}
+	return bytes;
+}
+
 CUresult worker_do_gleamMemInfo(struct worker *w, struct cmd *cmd, const struct msg_gleamMemInfo *m,
 				struct ans_gleamMemInfo *a)
 {
@@ -592,7 +611,7 @@ CUresult worker_do_gleamMemInfo(struct worker *w, struct cmd *cmd, const struct 
 	r = context_use(w, c);
 	if (r == CUDA_SUCCESS)
 		r = w->drv.cuMemGetInfo_v2(&free_bytes, &total);
-	a->free = free_bytes;
+	a->free = free_bytes + grant_idle_bytes(w, m->device);
 	a->total = total;
 	return r;
 }

@@ -105,6 +105,26 @@ static void figures(CUdevice device)
 	EXPECT(cuMemFree(memory), CUDA_SUCCESS);
 }
 
+/* What is freed counts as free at once, with work outstanding too: frameworks look after they have emptied their caches. */
+static void free_at_once(void)
+{
+	static CUdeviceptr at[16];
+	size_t before, after, total;
+
+	MUST(cuCtxSynchronize());
+	MUST(cuMemGetInfo(&before, &total));
+	for (int i = 0; i < 16; i++)
+		MUST(cuMemAlloc(&at[i], 48u << 20));
+	MUST(cuMemGetInfo(&after, &total));
+	CHECK(after + (15ull * 48 << 20) <= before, "16 times 48 MiB taken: %zu free, before %zu", after, before);
+	for (int i = 0; i < 16; i++) {
+		MUST(cuMemsetD8(at[i], i, 48u << 20));
+		MUST(cuMemFree(at[i]));
+	}
+	MUST(cuMemGetInfo(&after, &total));
+	CHECK(after + (64u << 20) >= before, "16 times 48 MiB freed: %zu free, before %zu", after, before);
+}
+
 static void contexts(CUdevice device, CUcontext primary)
 {
 	size_t before, total, after;
@@ -169,6 +189,7 @@ int main(void)
 	side_by_side();
 	not_too_early();
 	figures(device);
+	free_at_once();
 	contexts(device, context);
 	resets(device);
 	return prog_end();
