@@ -125,7 +125,7 @@ static CUresult resource_put(struct call *call, const CUDA_RESOURCE_DESC *resour
 		m->height = resource->res.pitch2D.height;
 		m->pitch = resource->res.pitch2D.pitchInBytes;
 		size = array_channel_size(resource->res.pitch2D.format, &channels) * m->channels;
-		if (!size || !m->width || !m->height || m->channels > 4 || m->width > DEVICE_SPAN_MAX / size ||
+		if (!size || !m->height || m->channels > 4 || m->width > DEVICE_SPAN_MAX / size ||
 		    m->pitch > DEVICE_SPAN_MAX || __builtin_mul_overflow(m->pitch, m->height - 1, &span) ||
 		    __builtin_add_overflow(span, m->width * size, &span))
 			return CUDA_ERROR_INVALID_VALUE;
@@ -332,10 +332,9 @@ CUresult do_cuTexObjectGetResourceViewDesc(struct call *call, CUDA_RESOURCE_VIEW
 	struct texture texture;
 	CUresult result = pResViewDesc ? texture_get(call, OBJECT_TEX, texObject, &texture) : CUDA_ERROR_INVALID_VALUE;
 
-	if (!result && !texture.has_view)
-		result = CUDA_ERROR_INVALID_VALUE;
+	/* The driver tells of a texture without a view of its own, too: none. */
 	if (!result)
-		*pResViewDesc = texture.view;
+		*pResViewDesc = texture.has_view ? texture.view : (CUDA_RESOURCE_VIEW_DESC){ 0 };
 	return result;
 }
 

@@ -143,6 +143,23 @@ static float channel_float(const struct sampler_format *format, uint32_t bits)
 	}
 }
 
+/* The border's channel: of integers that stand for parts of one it is stored as they are. */
+static float border_float(const struct sampler_format *format, float value)
+{
+	double most = format->size == 1 ? 255 : 65535;
+
+	switch (format->kind) {
+	case SAMPLER_FLOAT:
+		return value;
+	case SAMPLER_UINT:
+	case SAMPLER_UNORM:
+		return (float)(rint(fmin(fmax((double)value, 0), 1) * most) / most);
+	default:
+		most = format->size == 1 ? 127 : 32767;
+		return (float)(rint(fmin(fmax((double)value, -1), 1) * most) / most);
+	}
+}
+
 /* A texel, or the border: floats where they are read as such, else integers' bits. */
 struct texel {
 	bool is_float;
@@ -160,6 +177,8 @@ static void texel_read(const struct sampler *sampler, const struct sampler_image
 	for (int c = 0; c < 4; c++) {
 		texel_out->f[c] = outside ? sampler->border[c] : c == 3 ? 1.0f : 0.0f;
 		texel_out->bits[c] = outside ? (uint32_t)(int32_t)texel_out->f[c] : c == 3;
+		if (outside && texel_out->is_float)
+			texel_out->f[c] = border_float(format, texel_out->f[c]);
 	}
 	if (outside)
 		return;

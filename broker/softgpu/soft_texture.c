@@ -115,13 +115,14 @@ static CUresult images_pitch(struct soft_texture *texture)
 
 	if (!sampler_format_of(resource->res.pitch2D.format, resource->res.pitch2D.numChannels, &image->format))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!resource->res.pitch2D.devPtr || resource->res.pitch2D.devPtr % LINEAR_ALIGN || !width || !height ||
+	if (!resource->res.pitch2D.devPtr || resource->res.pitch2D.devPtr % LINEAR_ALIGN || !height ||
 	    width > PITCH_WIDTH_MAX || height > PITCH_HEIGHT_MAX || pitch > PITCH_MAX || pitch % PITCH_ALIGN ||
 	    pitch < width * sampler_texel_size(&image->format))
 		return CUDA_ERROR_INVALID_VALUE;
 	image->base = resource->res.pitch2D.devPtr;
 	image->pitch = pitch;
-	image->width = (uint32_t)width;
+	/* A driver takes no width for no mistake; what is read there then is anybody's guess, and never outside. */
+	image->width = width ? (uint32_t)width : 1;
 	image->height = (uint32_t)height;
 	image->depth = 1;
 	texture->sampler.level_count = 1;
@@ -379,9 +380,7 @@ SOFT_API(cuTexObjectGetTextureDesc, CUDA_TEXTURE_DESC *desc, CUtexObject object)
 SOFT_API(cuTexObjectGetResourceViewDesc, CUDA_RESOURCE_VIEW_DESC *desc, CUtexObject object)
 {
 	TEXTURE_ARG(texture, object, SOFT_TEXTURE, desc);
-	if (!texture->has_view)
-		return CUDA_ERROR_INVALID_VALUE;
-	*desc = texture->view;
+	*desc = texture->has_view ? texture->view : (CUDA_RESOURCE_VIEW_DESC){ 0 };
 	return CUDA_SUCCESS;
 }
 

@@ -33,6 +33,9 @@ static void step_run(void *user)
 	pthread_mutex_unlock(&m);
 }
 
+/* `cases_callbacks load`: whether a driver loads modules without waiting for host functions. */
+static bool load_under_lock;
+
 /* Everything under the lock that host functions want. */
 static void *holder_run(void *arg)
 {
@@ -53,9 +56,12 @@ static void *holder_run(void *arg)
 		MUST(cuMemcpyHtoDAsync(memory, bytes, 4096, stream));
 		MUST(cuMemcpyDtoHAsync(back, memory, 4096, stream));
 		MUST(cuStreamSynchronize(stream));
-		MUST(cuModuleLoadData(&module, ptx));
+		if (load_under_lock)
+			MUST(cuModuleLoadData(&module, ptx));
 		pthread_mutex_unlock(&m);
 		/* These may wait for the context's work, natively too: not under the lock. */
+		if (!load_under_lock)
+			MUST(cuModuleLoadData(&module, ptx));
 		MUST(cuMemFree(memory));
 		MUST(cuModuleUnload(module));
 		if (memcmp(bytes, back, 4096))
@@ -147,11 +153,12 @@ static void *once_run(void *arg)
 	return NULL;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	pthread_t threads[8];
 
+	load_under_lock = argc > 1 && !strcmp(argv[1], "load");
 	for (int i = 0; i < 8; i++)
 		if (pthread_create(&threads[i], NULL, once_run, &once))
 			abort();
