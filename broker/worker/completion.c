@@ -294,6 +294,9 @@ bool completion_look(struct worker *w)
 		if (wait->kind == WAIT_LANDED)
 			wait_end(w, wait, (CUresult)(uintptr_t)wait->prev);
 	host_ranges_tell(w);
+	for (uint32_t i = 0; print_wanted() && i < told_count; i++)
+		if (i == 0 || told[i].ctx != told[i - 1].ctx)
+			print_soon(w, told[i].ctx);
 	if (print_wanted())
 		for (struct wait *wait = ended; wait; wait = wait->next)
 			if (wait->kind == WAIT_REPLY && !wait->prev && wait->of_context)

@@ -20,6 +20,7 @@
 #include "broker/worker/link.h"
 #include "broker/worker/note.h"
 #include "broker/worker/pinned.h"
+#include "broker/worker/print.h"
 #include "broker/worker/stream.h"
 #include "broker/worker/sync.h"
 #include "gen/worker_bodies.h"
@@ -77,7 +78,9 @@ CUresult worker_do_gleamContextOpen(struct worker *w, struct cmd *cmd, const str
 	};
 	pthread_mutex_unlock(&w->lock);
 	c->legacy = stream_new(w, c, 0, NULL, true);
+	print_begin(m->index, driver);
 	if (!c->legacy) {
+		print_end(w, m->index, false);
 		if (m->primary)
 			w->drv.cuDevicePrimaryCtxRelease_v2(w->devices[m->device]);
 		else
@@ -291,6 +294,7 @@ static CUresult context_close(struct worker *w, struct context *c)
 	/* As natively, the end of a context waits for its work; the client synchronises first, so there is none as a rule. */
 	if (!lost && r == CUDA_SUCCESS)
 		w->drv.cuCtxSynchronize();
+	print_end(w, c->index, !lost && r == CUDA_SUCCESS);
 	objects_end(&e);
 	stream_bury(w, c->legacy, CUDA_ERROR_CONTEXT_IS_DESTROYED);
 	stream_put(w, c->legacy);

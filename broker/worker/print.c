@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "broker/lib/fatbin.h"
@@ -166,4 +167,81 @@ void print_context(struct worker *w, CUcontext context)
 	if (w->drv.cuCtxSetCurrent(context) == CUDA_SUCCESS)
 		w->drv.cuCtxSynchronize();
 	text_send(w);
+}
+
+/* ---- as work goes on ---- */
+
+#define SOON_LOOKS 200 /* 10 us apart; an event on an idle stream passes at once, unless its hardware queue stands still */
+
+/* A stream of our own in a context, and an event on it: to synchronise with something that never waits. */
+struct printer {
+	CUcontext context; /* NULL: it isn't open */
+	CUstream stream;
+	CUevent event;
+};
+
+static pthread_mutex_t printers_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct printer printers[SESSION_CONTEXTS]; /* guarded by printers_lock */
+
+void print_begin(uint32_t index, CUcontext context)
+{
+	pthread_mutex_lock(&printers_lock);
+	printers[index] = (struct printer){ .context = context };
+	pthread_mutex_unlock(&printers_lock);
+}
+
+void print_end(struct worker *w, uint32_t index, bool alive)
+{
+	struct printer *p = &printers[index];
+
+	pthread_mutex_lock(&printers_lock);
+	if (alive && p->event)
+		w->drv.cuEventDestroy_v2(p->event);
+	if (alive && p->stream)
+		w->drv.cuStreamDestroy_v2(p->stream);
+	*p = (struct printer){ .context = NULL };
+	pthread_mutex_unlock(&printers_lock);
+}
+
+static bool printer_flush_locked(struct worker *w, struct printer *p)
+{
+	static const struct timespec pause = { .tv_nsec = 10000 };
+
+	if (!p->context || w->drv.cuCtxSetCurrent(p->context) != CUDA_SUCCESS)
+		return false;
+	if (!p->stream && w->drv.cuStreamCreate(&p->stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) {
+		p->stream = NULL;
+		return false;
+	}
+	if (!p->event && w->drv.cuEventCreate(&p->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
+		p->event = NULL;
+		return false;
+	}
+	if (w->drv.cuEventRecord(p->event, p->stream) != CUDA_SUCCESS)
+		return false;
+	for (int i = 0; i < SOON_LOOKS; i++) {
+		CUresult r = w->drv.cuEventQuery(p->event);
+
+		/* Asking prints nothing, waiting does. */
+		if (r == CUDA_SUCCESS)
+			return w->drv.cuEventSynchronize(p->event) == CUDA_SUCCESS;
+		if (r != CUDA_ERROR_NOT_READY)
+			return false;
+		nanosleep(&pause, NULL);
+	}
+	/* It may stand behind a stream that waits for the client, who waits for us. */
+	return false;
+}
+
+void print_soon(struct worker *w, uint32_t index)
+{
+	bool flushed;
+
+	if (index >= SESSION_CONTEXTS)
+		return;
+	pthread_mutex_lock(&printers_lock);
+	flushed = printer_flush_locked(w, &printers[index]);
+	pthread_mutex_unlock(&printers_lock);
+	if (flushed)
+		text_send(w);
 }

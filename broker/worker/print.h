@@ -17,5 +17,13 @@ bool print_wanted(void);
 void print_stream(struct worker *w, CUcontext context, CUstream driver);
 /* The same for all work of a context. */
 void print_context(struct worker *w, CUcontext context);
+/*
+ * Some work of context @index is done and its progress is about to be told, by which an event wait or a query of the client ends:
+ * flush and send what was printed, without waiting for anything else. Completion thread, between begin and end of that context.
+ */
+void print_soon(struct worker *w, uint32_t index);
+/* @context is open as @index; it is about to be closed (@alive: its objects can still be destroyed). Executor. */
+void print_begin(uint32_t index, CUcontext context);
+void print_end(struct worker *w, uint32_t index, bool alive);
 
 #endif

@@ -7,26 +7,45 @@
 
 #include "tests/cuda/prog.h"
 
-int main(void)
+static CUfunction say;
+
+/* How the end of the work is heard of. */
+enum heard { CONTEXT, STREAM, EVENT, HEARD };
+static const char *const heard_names[] = { "the context", "a stream", "an event" };
+
+static void wait_for(enum heard how, CUstream stream, CUevent event)
+{
+	switch (how) {
+	case CONTEXT:
+		MUST(cuCtxSynchronize());
+		break;
+	case STREAM:
+		MUST(cuStreamSynchronize(stream));
+		break;
+	default:
+		MUST(cuEventRecord(event, stream));
+		MUST(cuEventSynchronize(event));
+	}
+}
+
+static void printed(enum heard how, CUstream stream, CUevent event)
 {
 	char path[] = "/tmp/gleam-printf-XXXXXX", line[256];
-	CUfunction say;
 	unsigned int number = 4711, lines = 0, marker = 0, wrong = 0;
 	void *params[] = { &number };
 	int saved, fd;
 	FILE *file;
 
-	prog_context(NULL);
-	say = prog_function("say", "say");
 	fflush(stdout);
 	saved = dup(STDOUT_FILENO);
 	fd = mkstemp(path);
 	dup2(fd, STDOUT_FILENO);
-	MUST(cuLaunchKernel(say, 4, 1, 1, 32, 1, 1, 0, NULL, params, NULL));
-	MUST(cuCtxSynchronize());
+	MUST(cuLaunchKernel(say, 4, 1, 1, 32, 1, 1, 0, stream, params, NULL));
+	wait_for(how, stream, event);
 	printf("marker\n");
 	fflush(stdout);
 	dup2(saved, STDOUT_FILENO);
+	close(saved);
 	close(fd);
 	file = fopen(path, "r");
 	while (fgets(line, sizeof(line), file)) {
@@ -41,8 +60,24 @@ int main(void)
 	}
 	fclose(file);
 	unlink(path);
-	CHECK(lines == 128, "%u lines of 128", lines);
-	CHECK(marker == lines, "%u lines before the marker", marker);
-	CHECK(!wrong, "%u lines that no thread has written", wrong);
+	CHECK(lines == 128, "%s: %u lines of 128", heard_names[how], lines);
+	CHECK(marker == lines, "%s: %u lines before the marker", heard_names[how], marker);
+	CHECK(!wrong, "%s: %u lines that no thread has written", heard_names[how], wrong);
+}
+
+int main(void)
+{
+	CUstream stream;
+	CUevent event;
+
+	prog_context(NULL);
+	say = prog_function("say", "say");
+	MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	MUST(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	for (int how = 0; how < HEARD; how++)
+		for (int turn = 0; turn < 3; turn++)
+			printed(how, stream, event);
+	MUST(cuEventDestroy(event));
+	MUST(cuStreamDestroy(stream));
 	return prog_end();
 }

@@ -232,8 +232,11 @@ static void graph()
 			set(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, 3, ids);
 			set(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &work.at);
 			MUST(cudnnBackendFinalize(pack));
+			/* cuDNN's stream doesn't wait for the legacy one, nor that for it. */
 			MUST(cudaMemset(dy.at, 0xff, dy.count * 2));
+			MUST(cudaDeviceSynchronize());
 			MUST(cudnnBackendExecute(handle, plan, pack));
+			MUST(cudaDeviceSynchronize());
 			double by = difference(dy.get(), want);
 			CHECK(by <= 2e-3, "the graph's plan %d differs by %g", (int)i, by);
 			used++;

@@ -93,6 +93,8 @@ static void conversions(const Sparse &s)
 	Device<float> value((size_t)(count > 0 ? count : 1));
 	MUST(cusparseCsrSetPointers(to, offset.at, column.at, value.at));
 	MUST(cusparseDenseToSparse_convert(handle, from, to, CUSPARSE_DENSETOSPARSE_ALG_DEFAULT, work.at));
+	/* The conversion runs on a stream that the copies below don't wait for. */
+	MUST(cudaDeviceSynchronize());
 	CHECK(offset.get() == s.offset && column.get() == s.column && value.get() == s.value, "from dense to sparse");
 	/* The older interface writes the total to the host. */
 	MUST(cusparseCreateMatDescr(&general));
