@@ -353,6 +353,8 @@ int main(int argc, char **argv)
 	sigaddset(&signals, SIGINT);
 	sigprocmask(SIG_BLOCK, &signals, NULL);
 	signal(SIGPIPE, SIG_IGN);
+	/* A lease that is broken (broker/local/cfile.c) tells so by a signal. */
+	signal(SIGIO, SIG_IGN);
 	daemon.signal_fd = signalfd(-1, &signals, SFD_CLOEXEC);
 	if (daemon.signal_fd < 0) {
 		fprintf(stderr, "gleamd: signalfd: %s\n", strerror(errno));

@@ -24,6 +24,9 @@
 #define LANE_PART_MAX	  (512u << 10) /* bytes of one downward message: leaves room for its frame, and turns stay short */
 #define LANE_SINK_SIZE	  (64u << 10)
 #define LANE_SPIN_CORES	  8	       /* fewer are needed by those who make and use the bytes */
+#define LANE_UP_FIELDS	  24u /* of LINK_BULK_UP */
+#define LANE_KEEP_FIELDS  40u /* of LINK_BULK_KEEP */
+#define LANE_DOWN_FIELDS  16u /* of LINK_BULK_DOWN */
 #define LANE_MEASURE_NS	  (20 * NS_PER_MS) /* the kernel is asked so often while bytes go out, and once after */
 #define LANE_MEASURE_SIZE (1u << 20)	   /* less says more about the round trip than about the link */
 
@@ -49,11 +52,13 @@ struct lane {
 	struct bulk_item *lent_item;
 	enum lane_stage stage;
 	struct link_hdr hdr;
-	uint8_t fields[24] __attribute__((aligned(8)));
+	uint8_t fields[LANE_KEEP_FIELDS] __attribute__((aligned(8)));
+	struct bulk_keep keep;
 	struct mirror *target; /* counted, from FIELDS to the end of the message */
 	uint32_t offset;
 	uint64_t cookie; /* up */
 	uint64_t number; /* down */
+	uint32_t size; /* up: of the piece */
 	uint32_t left; /* bytes of the message that are still to come */
 	uint8_t *frame; /* FRAME_SIZE_MAX bytes */
 	uint8_t *sink;
@@ -123,9 +128,10 @@ static int lane_sink_want(struct lane *lane)
 static int lane_head(struct lane *lane)
 {
 	const struct link_hdr *hdr = &lane->hdr;
-	uint32_t fields = lane->node ? 24 : 16;
+	bool keep = lane->node && hdr->type == LINK_BULK_KEEP;
+	uint32_t fields = keep ? LANE_KEEP_FIELDS : lane->node ? LANE_UP_FIELDS : LANE_DOWN_FIELDS;
 
-	if (hdr->type != (lane->node ? LINK_BULK_UP : LINK_BULK_DOWN) || hdr->flags || hdr->reserved ||
+	if ((hdr->type != (lane->node ? LINK_BULK_UP : LINK_BULK_DOWN) && !keep) || hdr->flags || hdr->reserved ||
 	    hdr->size > LINK_MSG_MAX || hdr->size < sizeof(*hdr) + fields)
 		return conn_blame(lane->conn, -EPROTO, "message %u of %u bytes has no place on a bulk lane", hdr->type,
 				  hdr->size);
@@ -139,6 +145,8 @@ static int lane_head(struct lane *lane)
 static int lane_landed(struct lane *lane)
 {
 	if (lane->node) {
+		if (lane->keep.total && lane->target->keep)
+			lane->target->keep(lane->target, &lane->keep, lane->offset, lane->size);
 		session_landed_post(&lane->target->shm, lane->offset, lane->cookie);
 		return lane_head_want(lane);
 	}
@@ -165,10 +173,20 @@ static int lane_fields(struct lane *lane)
 
 	uint32_t size = get_u32(&r);
 
+	lane->size = size;
+	lane->keep = (struct bulk_keep){ 0 };
+	if (lane->hdr.type == LINK_BULK_KEEP) {
+		lane->keep.tag = get_u64(&r);
+		lane->keep.at = get_u32(&r);
+		lane->keep.total = get_u32(&r);
+		right = lane->keep.total && lane->keep.total <= CACHE_CHUNK_SIZE && lane->keep.at <= lane->keep.total &&
+			size <= lane->keep.total - lane->keep.at &&
+			(lane->keep.tag || (lane->keep.at == 0 && lane->keep.total == size));
+	}
 	if (lane->offset > arena || size > arena - lane->offset || size > lane->left || size == 0)
 		right = false;
 	else if (lane->node)
-		right = size == lane->left && size <= SESSION_CELL_SIZE && lane->offset % SESSION_GRANULE == 0 &&
+		right = right && size == lane->left && size <= SESSION_CELL_SIZE && lane->offset % SESSION_GRANULE == 0 &&
 			lane->cookie % SESSION_UP_SIZE == lane->offset;
 	else
 		right = lane->left - size == 0 ||
@@ -216,12 +234,6 @@ static int lane_part(void *owner)
 
 /* ---- out ---- */
 
-static void bulk_done(struct mirror *mirror)
-{
-	if (__atomic_fetch_sub(&mirror->bulk_pending, 1, __ATOMIC_ACQ_REL) == MIRROR_BULK_MAX && mirror->room)
-		mirror->room(mirror);
-}
-
 /* The next queue in turn, taken out of the list together with its count; NULL without. */
 static struct lane_queue *ready_take(struct lane *lane, struct bulk_item **item_out)
 {
@@ -263,7 +275,7 @@ static void ready_give(struct lane *lane, struct lane_queue *queue, struct bulk_
 	if (done) {
 		__atomic_fetch_sub(&lane->queued, item->size, __ATOMIC_RELAXED);
 		free(item);
-		bulk_done(mirror);
+		mirror_bulk_end(mirror);
 	}
 	if (!more)
 		mirror_put(mirror);
@@ -271,11 +283,12 @@ static void ready_give(struct lane *lane, struct lane_queue *queue, struct bulk_
 
 static void item_send_up(struct lane *lane, const struct mirror *mirror, struct bulk_item *item)
 {
-	uint8_t head[sizeof(struct link_hdr) + 24] __attribute__((aligned(8)));
+	uint8_t head[sizeof(struct link_hdr) + LANE_KEEP_FIELDS] __attribute__((aligned(8)));
 	struct writer w = writer_on(head, sizeof(head));
+	bool keep = item->keep.total != 0;
 
-	put_u32(&w, (uint32_t)sizeof(head) + item->size);
-	put_u16(&w, LINK_BULK_UP);
+	put_u32(&w, (uint32_t)sizeof(struct link_hdr) + (keep ? LANE_KEEP_FIELDS : LANE_UP_FIELDS) + item->size);
+	put_u16(&w, keep ? LINK_BULK_KEEP : LINK_BULK_UP);
 	put_u16(&w, 0);
 	put_u32(&w, mirror->id);
 	put_u32(&w, 0);
@@ -283,6 +296,11 @@ static void item_send_up(struct lane *lane, const struct mirror *mirror, struct 
 	put_u64(&w, item->cookie);
 	put_u32(&w, item->offset);
 	put_u32(&w, item->size);
+	if (keep) {
+		put_u64(&w, item->keep.tag);
+		put_u32(&w, item->keep.at);
+		put_u32(&w, item->keep.total);
+	}
 	conn_lend(lane->conn, head, w.at, shm_up(&mirror->shm) + item->offset, item->size, NULL, 0);
 	item->done = item->size;
 }
@@ -387,7 +405,7 @@ void lane_bulk(struct lane *lane, struct mirror *mirror, struct bulk_item *item)
 	struct lane_queue *queue = &mirror->queues[lane->index];
 	bool shut;
 
-	__atomic_fetch_add(&mirror->bulk_pending, 1, __ATOMIC_ACQ_REL);
+	mirror_bulk_begin(mirror);
 	item->next = NULL;
 	item->done = 0;
 	pthread_mutex_lock(&lane->lock);
@@ -410,7 +428,7 @@ void lane_bulk(struct lane *lane, struct mirror *mirror, struct bulk_item *item)
 	pthread_mutex_unlock(&lane->lock);
 	if (shut) {
 		free(item);
-		bulk_done(mirror);
+		mirror_bulk_end(mirror);
 	}
 }
 

@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "broker/core/address.h"
 #include "broker/lib/clock.h"
 #include "broker/lib/fd.h"
 #include "broker/lib/log.h"
@@ -361,6 +362,32 @@ void link_bulk(struct link *link, struct mirror *mirror, struct bulk_item *item)
 		lane_bulk(best, mirror, item);
 	else
 		free(item); /* the link's end tells the sessions */
+}
+
+void link_bulk_load(const struct link *link, uint64_t *queued_out, uint64_t *sent_out)
+{
+	uint64_t queued = 0, sent = 0, received;
+
+	for (unsigned i = 0; i < LINK_LANES_MAX; i++) {
+		uint64_t of_lane;
+
+		if (!link->lanes[i].lane)
+			continue;
+		queued += lane_queued(link->lanes[i].lane);
+		lane_bytes(link->lanes[i].lane, &of_lane, &received);
+		sent += of_lane;
+	}
+	*queued_out = queued;
+	*sent_out = sent;
+}
+
+bool link_is_loopback(const struct link *link)
+{
+	struct sockaddr_storage address = { 0 };
+	socklen_t size = sizeof(address);
+
+	return link->command && getpeername(conn_fd(link->command), (struct sockaddr *)&address, &size) == 0 &&
+	       address_is_loopback((struct sockaddr *)&address);
 }
 
 /* ---- lanes ---- */

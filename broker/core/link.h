@@ -92,6 +92,11 @@ struct mirror *link_mirror_get(struct link *link, uint32_t session);
 /* Takes @item: to the lane that has least to do. */
 void link_bulk(struct link *link, struct mirror *mirror, struct bulk_item *item);
 
+/* Bytes that wait for bulk lanes, and those that these have sent. */
+void link_bulk_load(const struct link *link, uint64_t *queued_out, uint64_t *sent_out);
+/* The peer is on this machine. */
+bool link_is_loopback(const struct link *link);
+
 const uint8_t *link_id(const struct link *link);
 const char *link_peer(const struct link *link); /* address */
 const char *link_host(const struct link *link); /* name that it gave */

@@ -19,6 +19,13 @@
 
 struct mirror;
 
+/* Bytes that the node is to keep, and how: see LINK_BULK_KEEP. total 0: they aren't. */
+struct bulk_keep {
+	uint64_t tag;
+	uint32_t at;
+	uint32_t total;
+};
+
 /* Bytes on their way out. Up: a piece. Down: bytes of a frame, and the frame, which goes behind the last of them. */
 struct bulk_item {
 	struct bulk_item *next;
@@ -29,6 +36,7 @@ struct bulk_item {
 	uint32_t size;
 	uint32_t done;	     /* of size */
 	uint32_t frame_size; /* down only */
+	struct bulk_keep keep; /* up only */
 	uint8_t frame[] __attribute__((aligned(8)));
 };
 
@@ -48,11 +56,16 @@ struct mirror {
 	uint32_t off; /* techniques that the client has switched off: broker/proto/off.h */
 	/* Lane thread: the bytes of bulk frame @number have landed, now the frame. */
 	void (*deliver)(struct mirror *mirror, uint64_t number, const uint8_t *frame, uint32_t size);
+	/* Node, lane thread, may be NULL: bytes of a piece lie in the arena, and are to be kept. Before their landed word. */
+	void (*keep)(struct mirror *mirror, const struct bulk_keep *keep, uint32_t offset, uint32_t size);
+	void *keep_arg;
+	bool depot; /* node: has no worker, see broker/node/cache.h; else it is a seat's */
 	void (*room)(struct mirror *mirror); /* any thread: bulk_pending fell below MIRROR_BULK_MAX again */
 	void (*free)(struct mirror *mirror); /* any thread: the last count is gone */
 
 	/* atomic */
 	uint32_t refs;
+	uint32_t fetches; /* node: pieces that the store is about to put into the arena */
 	uint32_t bulk_pending;
 	bool live; /* its memory stays until the last count is gone: lanes may receive into it */
 	bool dead; /* lanes drop what they have for it */
@@ -82,6 +95,18 @@ static inline void mirror_put(struct mirror *mirror)
 	/* Acquire and release: whoever frees sees what the others wrote. */
 	if (__atomic_sub_fetch(&mirror->refs, 1, __ATOMIC_ACQ_REL) == 0)
 		mirror->free(mirror);
+}
+
+/* Bulk that waits for something, a lane or a hash. */
+static inline void mirror_bulk_begin(struct mirror *mirror)
+{
+	__atomic_fetch_add(&mirror->bulk_pending, 1, __ATOMIC_ACQ_REL);
+}
+
+static inline void mirror_bulk_end(struct mirror *mirror)
+{
+	if (__atomic_fetch_sub(&mirror->bulk_pending, 1, __ATOMIC_ACQ_REL) == MIRROR_BULK_MAX && mirror->room)
+		mirror->room(mirror);
 }
 
 static inline bool mirror_is_full(const struct mirror *mirror)

@@ -5,6 +5,8 @@
  */
 #include "broker/core/tls.h"
 
+#include "broker/lib/chunk.h"
+
 #include <errno.h>
 #include <openssl/bio.h>
 #include <openssl/err.h>
@@ -138,6 +140,17 @@ static int server_key(SSL *ssl, const unsigned char *id, size_t size, SSL_SESSIO
 	}
 	/* Without a session the handshake goes on, and ends for want of a certificate. */
 	return 1;
+}
+
+int tls_keys_salt(const struct tls_keys *keys, const char *tenant, uint8_t salt_out[32])
+{
+	static_assert(CACHE_SALT_SIZE == 32, "as tls.h says");
+	if (!keys)
+		return chunk_salt(NULL, 0, salt_out);
+	for (size_t i = 0; i < keys->count; i++)
+		if (strcmp(keys->keys[i].tenant, tenant) == 0)
+			return chunk_salt(keys->keys[i].secret, sizeof(keys->keys[i].secret), salt_out);
+	return -ENOENT;
 }
 
 static int hex_digit(char c)

@@ -8,10 +8,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "broker/lib/fd.h"
 #include "broker/proto/wire.h"
 
+#define CONF_CACHE_MAX	   (1ull << 44) /* 16 TiB */
+#define CONF_CACHE_MEMORY  (16ull << 30) /* unless told: an eighth of the machine's memory, this at most */
+#define CONF_CACHE_DISK	   (32ull << 30) /* unless told */
+#define CONF_CACHE_SYSTEM  "/var/cache/gleam"
 #define CONF_LINE_MAX 190 /* libinih's own limit is 200, and it cuts what is longer without a word */
 
 void conf_init(struct conf *conf)
@@ -26,6 +31,8 @@ void conf_init(struct conf *conf)
 		.keepalive_ms = 15000, /* with a quarter for the tick: a dead peer is noticed in less than 20 s */
 		.grace_ms = 20000,
 		.driver = "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
+		.cache_memory = CONF_UNSET,
+		.cache_disk = CONF_UNSET,
 		.mount = "/gleam",
 		.policy = "cost",
 	};
@@ -108,6 +115,44 @@ static int speed_set(double *place, const char *value, char *why, size_t why_siz
 		return -EINVAL;
 	}
 	*place = speed;
+	return 0;
+}
+
+/* Bytes, with K, M, G or T behind the number. */
+static int bytes_set(uint64_t *place, const char *value, uint64_t most, char *why, size_t why_size)
+{
+	static const char units[] = "KMGT";
+	char *end;
+	unsigned long long number;
+	const char *unit;
+	unsigned shift = 0;
+
+	errno = 0;
+	number = strtoull(value, &end, 10);
+	unit = *end ? strchr(units, *end) : NULL;
+	if (unit) {
+		shift = 10 * (unsigned)(unit - units + 1);
+		end++;
+	}
+	if (*value < '0' || *value > '9' || *end || errno || number > most >> shift) {
+		snprintf(why, why_size, "`%s` is not a number of bytes up to %lluG, such as 512M or 20G", value,
+			 (unsigned long long)(most >> 30));
+		return -EINVAL;
+	}
+	*place = (uint64_t)number << shift;
+	return 0;
+}
+
+int conf_cache_use_parse(const char *value, enum conf_cache_use *use_out)
+{
+	if (strcmp(value, "auto") == 0)
+		*use_out = CACHE_AUTO;
+	else if (strcmp(value, "on") == 0)
+		*use_out = CACHE_ON;
+	else if (strcmp(value, "off") == 0)
+		*use_out = CACHE_OFF;
+	else
+		return -EINVAL;
 	return 0;
 }
 
@@ -211,6 +256,18 @@ int conf_set(struct conf *conf, const char *section, const char *name, const cha
 		return seconds_set(&conf->grace_ms, value, 0, 3600000, why, why_size);
 	if (IS("link", "direct"))
 		return switch_set(&conf->direct, value, why, why_size);
+	if (IS("cache", "use")) {
+		if (conf_cache_use_parse(value, &conf->cache_use) == 0)
+			return 0;
+		snprintf(why, why_size, "`%s` is not auto, on or off", value);
+		return -EINVAL;
+	}
+	if (IS("cache", "memory"))
+		return bytes_set(&conf->cache_memory, value, CONF_CACHE_MAX, why, why_size);
+	if (IS("cache", "disk"))
+		return bytes_set(&conf->cache_disk, value, CONF_CACHE_MAX, why, why_size);
+	if (IS("cache", "dir"))
+		return text_set(conf->cache_dir, sizeof(conf->cache_dir), value, why, why_size);
 	if (IS("key", "file"))
 		return text_set(conf->key_file, sizeof(conf->key_file), value, why, why_size);
 	if (IS("tree", "mount")) {
@@ -295,4 +352,40 @@ int conf_read(struct conf *conf, const char *path, char *why, size_t why_size)
 	}
 	free(text);
 	return err;
+}
+
+uint64_t conf_cache_memory(const struct conf *conf)
+{
+	uint64_t have = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 8;
+
+	if (conf->cache_use == CACHE_OFF)
+		return 0;
+	if (conf->cache_memory != CONF_UNSET)
+		return conf->cache_memory;
+	return have < CONF_CACHE_MEMORY ? have : CONF_CACHE_MEMORY;
+}
+
+uint64_t conf_cache_disk(const struct conf *conf)
+{
+	return conf->cache_disk != CONF_UNSET ? conf->cache_disk : CONF_CACHE_DISK;
+}
+
+void conf_cache_dir(const struct conf *conf, char dir_out[CONF_PATH_SIZE])
+{
+	const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+	int size = 0;
+
+	dir_out[0] = 0;
+	if (*conf->cache_dir)
+		size = snprintf(dir_out, CONF_PATH_SIZE, "%s", strcmp(conf->cache_dir, "no") == 0 ? "" : conf->cache_dir);
+	else if (*conf->socket)
+		return; /* one among several, who would share it */
+	else if (geteuid() == 0)
+		size = snprintf(dir_out, CONF_PATH_SIZE, "%s", CONF_CACHE_SYSTEM);
+	else if (cache && *cache == '/')
+		size = snprintf(dir_out, CONF_PATH_SIZE, "%s/gleam", cache);
+	else if (home && *home == '/')
+		size = snprintf(dir_out, CONF_PATH_SIZE, "%s/.cache/gleam", home);
+	if (size < 0 || size >= CONF_PATH_SIZE)
+		dir_out[0] = 0;
 }

@@ -7,6 +7,7 @@
  *	[node]    listen, driver, worker, user, warm, speed, sessions, sessions_per_link
  *	[scheduler] policy, profiles
  *	[link]    lanes, keepalive, grace, direct
+ *	[cache]   use (auto, on, off), memory, disk, dir (a directory, or no)
  *	[key]     file
  *	[tree]    mount (a directory, or no)
  */
@@ -25,6 +26,14 @@
 #define CONF_PATH_SIZE	  512
 #define CONF_FILE_MAX	  (64u << 10)
 #define CONF_SYSTEM_PATH  "/etc/gleam/gleam.conf"
+
+enum conf_cache_use {
+	CACHE_AUTO, /* where the link is slower than hashing */
+	CACHE_ON,
+	CACHE_OFF,
+};
+
+#define CONF_UNSET UINT64_MAX
 
 struct conf_server {
 	char name[CONF_NAME_SIZE];
@@ -49,6 +58,10 @@ struct conf {
 	uint64_t grace_ms;
 	bool direct; /* programs on this machine's own GPUs share memory with their workers */
 	char key_file[CONF_PATH_SIZE];
+	enum conf_cache_use cache_use;
+	uint64_t cache_memory; /* bytes; CONF_UNSET */
+	uint64_t cache_disk;   /* bytes; CONF_UNSET */
+	char cache_dir[CONF_PATH_SIZE]; /* "": the default place; "no": none */
 	char mount[CONF_PATH_SIZE]; /* where /gleam is; "": nowhere */
 	char policy[CONF_NAME_SIZE];
 	char profiles[CONF_PATH_SIZE]; /* file that remembers programs; "": the default place; "no": none */
@@ -60,5 +73,13 @@ int conf_set(struct conf *conf, const char *section, const char *name, const cha
 /* The text of a file; @path is for messages, which have it and the line. */
 int conf_parse(struct conf *conf, const char *path, const char *text, char *why, size_t why_size);
 int conf_read(struct conf *conf, const char *path, char *why, size_t why_size);
+
+/* What the cache may use. Only the machine's or the user's own daemon has a folder without being told so. */
+uint64_t conf_cache_memory(const struct conf *conf);
+uint64_t conf_cache_disk(const struct conf *conf);
+/* "": no folder. */
+void conf_cache_dir(const struct conf *conf, char dir_out[CONF_PATH_SIZE]);
+/* "auto", "on", "off"; -EINVAL. */
+int conf_cache_use_parse(const char *value, enum conf_cache_use *use_out);
 
 #endif

@@ -134,12 +134,16 @@ int ring_look(struct ring *ring, struct frame_hdr *hdr_out, const uint8_t **fram
 
 		if (hdr.flags & (FRAME_BULK_UP | FRAME_BULK_DOWN))
 			least += sizeof(struct bulk_ref);
+		if (hdr.flags & FRAME_BULK_FILE)
+			least += sizeof(struct bulk_file);
 		if (hdr.size < least || hdr.size > FRAME_SIZE_MAX || RING_ALIGN(hdr.size) > room)
 			return -EPROTO;
 		if (hdr.kind > FRAME_NOTICE || (hdr.flags & ~FRAME_FLAGS))
 			return -EPROTO;
 		/* One bulk_ref follows the header, so it speaks of one direction. */
 		if ((hdr.flags & FRAME_BULK_UP) && (hdr.flags & FRAME_BULK_DOWN))
+			return -EPROTO;
+		if ((hdr.flags & FRAME_BULK_FILE) && !(hdr.flags & FRAME_BULK_UP))
 			return -EPROTO;
 	}
 	*hdr_out = hdr;
@@ -167,6 +171,25 @@ struct bulk_ref ring_bulk_ref(const uint8_t *frame)
 
 	memcpy(&ref, frame + sizeof(struct frame_hdr), sizeof(ref));
 	return ref;
+}
+
+struct bulk_file ring_bulk_file(const uint8_t *frame)
+{
+	struct bulk_file file;
+
+	memcpy(&file, frame + sizeof(struct frame_hdr) + sizeof(struct bulk_ref), sizeof(file));
+	return file;
+}
+
+uint32_t ring_frame_head(const struct frame_hdr *hdr)
+{
+	uint32_t head = sizeof(*hdr);
+
+	if (hdr->flags & (FRAME_BULK_UP | FRAME_BULK_DOWN))
+		head += sizeof(struct bulk_ref);
+	if (hdr->flags & FRAME_BULK_FILE)
+		head += sizeof(struct bulk_file);
+	return head;
 }
 
 void ring_release_to(struct ring *ring, uint64_t position)

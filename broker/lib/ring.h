@@ -94,6 +94,10 @@ int ring_look(struct ring *ring, struct frame_hdr *hdr_out, const uint8_t **fram
 int ring_peek(struct ring *ring, struct frame_hdr *hdr_out, const uint8_t **frame_out);
 /* The bulk_ref behind the header of @frame, copied. Bounds against the arena are the caller's. */
 struct bulk_ref ring_bulk_ref(const uint8_t *frame);
+/* The bulk_file behind that, of a frame with FRAME_BULK_FILE. */
+struct bulk_file ring_bulk_file(const uint8_t *frame);
+/* Bytes before the payload, by the flags. */
+uint32_t ring_frame_head(const struct frame_hdr *hdr);
 
 static inline void ring_next(struct ring *ring, const struct frame_hdr *hdr)
 {

@@ -15,6 +15,7 @@
 #include "broker/lib/clock.h"
 #include "broker/lib/fd.h"
 #include "broker/lib/log.h"
+#include "broker/local/cache.h"
 #include "broker/local/client.h"
 #include "broker/local/kdev.h"
 #include "broker/local/place.h"
@@ -49,6 +50,7 @@ struct broker {
 	/* of sessions that are gone */
 	uint64_t ended;
 	struct api_count ended_totals;
+	struct cache_local *cache;
 	struct kdev *kdev; /* the kernel module; NULL without */
 	struct place *place;
 };
@@ -388,8 +390,12 @@ int broker_start(struct loop *loop, const struct conf *conf, struct tls_keys *ke
 		err = -EINVAL;
 		goto free_broker;
 	}
+	broker->cache = cache_local_new(loop, conf);
+	if (!broker->cache)
+		goto no_memory;
 	for (unsigned i = 0; i < conf->server_count; i++) {
-		struct server *server = server_new(loop, &conf->servers[i], &broker->link_setting, &server_ops, broker);
+		struct server *server = server_new(loop, &conf->servers[i], &broker->link_setting, broker->cache, &server_ops,
+						   broker);
 
 		if (!server)
 			goto no_memory;
@@ -429,6 +435,7 @@ void broker_stop(struct broker *broker)
 		client_stop(broker->clients[i]);
 	place_stop(broker->place);
 	kdev_stop(broker->kdev);
+	cache_local_stop(broker->cache);
 	for (unsigned i = 0; i < broker->server_count; i++)
 		server_stop(broker->servers[i]);
 }
@@ -439,13 +446,14 @@ bool broker_is_stopped(const struct broker *broker)
 		if (!server_is_stopped(broker->servers[i]))
 			return false;
 	return broker->stopping && broker->client_count == 0 && !broker->accepting && kdev_is_stopped(broker->kdev) &&
-	       place_is_stopped(broker->place);
+	       cache_local_is_idle(broker->cache) && place_is_stopped(broker->place);
 }
 
 void broker_free(struct broker *broker)
 {
 	for (unsigned i = 0; i < broker->server_count; i++)
 		server_free(broker->servers[i]);
+	cache_local_free(broker->cache);
 	kdev_free(broker->kdev);
 	place_free(broker->place);
 	fd_close(&broker->fd);
@@ -480,6 +488,11 @@ struct client *broker_client(const struct broker *broker, unsigned index)
 struct place *broker_place(const struct broker *broker)
 {
 	return broker->place;
+}
+
+struct cache_local *broker_cache(const struct broker *broker)
+{
+	return broker->cache;
 }
 
 struct node *broker_node(const struct broker *broker)

@@ -17,6 +17,7 @@
 #define BROKER_CLIENTS_MAX 1024 /* connections to the local socket; a session takes three descriptors and its memory */
 
 struct broker;
+struct cache_local;
 struct client;
 struct node;
 struct place;
@@ -47,6 +48,7 @@ struct server *broker_server(const struct broker *broker, unsigned index);
 unsigned broker_client_count(const struct broker *broker);
 struct client *broker_client(const struct broker *broker, unsigned index);
 struct place *broker_place(const struct broker *broker);
+struct cache_local *broker_cache(const struct broker *broker);
 struct node *broker_node(const struct broker *broker);
 const char *broker_socket(const struct broker *broker);
 /* What all sessions have counted since the start, those that have ended included. Returns how many sessions there were. */

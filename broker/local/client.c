@@ -53,6 +53,7 @@ static void client_freed(struct loop_post *post)
 		client->out_first = packet->next;
 		free(packet);
 	}
+	cache_client_free(client->cache);
 	free(client->overflow);
 	free(client->kernel);
 	free(client->packet);
@@ -93,6 +94,7 @@ static void client_spin(struct client *client, bool forbid)
 /* The session stays; it may be continued on another link. */
 static void client_unlink(struct client *client)
 {
+	cache_client_left(client->cache);
 	link_mirror_remove(client->link, &client->mirror);
 	client->on_link = false;
 	client->resuming = false;
@@ -576,6 +578,20 @@ static void client_setting_find(const char *settings, const char *name, char *ou
 	}
 }
 
+/* As its environment wants it (GLEAM_CACHE), within what the daemon allows. */
+static void client_cache_open(struct client *client)
+{
+	struct cache_local *cache = broker_cache(client->broker);
+	enum conf_cache_use use = cache ? cache_local_use(cache) : CACHE_OFF;
+	char text[16];
+
+	client_setting_find(client->settings, "GLEAM_CACHE=", text, sizeof(text));
+	if (*text && conf_cache_use_parse(text, &use))
+		log_warn("pid %d (%s): GLEAM_CACHE=%s is not auto, on or off", client->pid, client->program, text);
+	if (use != CACHE_OFF)
+		client->cache = cache_client_new(cache, client, use, client->uid);
+}
+
 /* It has come through single virtual GPUs: that server, and those GPUs. True: it has been refused. */
 static bool client_kernel_limit(struct client *client)
 {
@@ -622,6 +638,7 @@ static int client_open(struct client *client, struct reader *r)
 	if (r->fault)
 		return -EPROTO;
 	client->mirror.off = off_find(client->settings);
+	client_cache_open(client);
 	client_setting_find(client->settings, "GLEAM_SERVER=", client->route.wanted, sizeof(client->route.wanted));
 	if (client->kernel && client_kernel_limit(client))
 		return 0;
@@ -658,6 +675,10 @@ int client_message(struct client *client, const struct link_hdr *hdr, struct rea
 		client_deliver(&client->mirror, 0, frame, size);
 		return 0;
 	}
+	case LINK_BULK_BAD:
+		return !client->cache ? -EPROTO :
+					cache_client_bad(client->cache, server_cache(client->server), client->link,
+							 &client->mirror, body);
 	case LINK_ENDED: {
 		uint32_t end = get_u32(body);
 		const char *why = get_str(body, LINK_TEXT_MAX);
@@ -707,11 +728,63 @@ void client_link_lost(struct client *client, struct server *server, const char *
 
 /* ---- packets in ---- */
 
+/* There is no cache for it. */
+static int client_file_none(struct client *client, uint32_t number)
+{
+	uint8_t bytes[64] __attribute__((aligned(8)));
+	struct writer w = writer_on(bytes, sizeof(bytes));
+
+	put_u32(&w, LOCAL_FILE_KNOWN);
+	put_u32(&w, number);
+	put_u32(&w, EOPNOTSUPP);
+	put_u64(&w, 0);
+	put_u64(&w, 0);
+	put_u64(&w, 0);
+	put_u32(&w, 0);
+	put_bytes(&w, NULL, 0);
+	return client_packet(client, bytes, w.at, NULL, 0);
+}
+
+/* The descriptor that came with a packet; -1. */
+static int client_recv_fd(const struct client *client)
+{
+	const struct cmsghdr *cmsg = CMSG_FIRSTHDR(&client->recv_msg);
+	int fd = -1;
+
+	/* The kernel has closed what there was no room for. */
+	if (cmsg && cmsg->cmsg_level == SOL_SOCKET && cmsg->cmsg_type == SCM_RIGHTS && cmsg->cmsg_len == CMSG_LEN(sizeof(fd)))
+		memcpy(&fd, CMSG_DATA(cmsg), sizeof(fd));
+	return fd;
+}
+
+/* Takes @fd. */
+static int client_file(struct client *client, struct reader *r, int fd)
+{
+	uint32_t number = get_u32(r);
+
+	if (!r->fault && client->cache)
+		return cache_client_file(client->cache, server_cache(client->server), number, fd);
+	fd_close(&fd);
+	return r->fault ? -EPROTO : client_file_none(client, number);
+}
+
 static void client_packet_take(struct client *client, size_t size)
 {
 	struct reader r = reader_on(client->packet, size);
 	uint32_t type = get_u32(&r);
+	int fd = client_recv_fd(client);
 
+	if (type == LOCAL_FILE && client->state == CLIENT_LIVE) {
+		if (client_file(client, &r, fd) == 0)
+			return;
+		fd = -1;
+	}
+	/* One that has died meanwhile asks in vain. */
+	if (type == LOCAL_FILE && client->state == CLIENT_DEAD) {
+		fd_close(&fd);
+		return;
+	}
+	fd_close(&fd);
 	if (type == LOCAL_OPEN && client->state == CLIENT_NEW) {
 		if (client_open(client, &r) == 0)
 			return;
@@ -746,8 +819,12 @@ static void client_recv_done(void *arg, int res, uint32_t flags)
 		return;
 	}
 	/* MSG_TRUNC: the length that it had. */
-	if ((size_t)res > LOCAL_MSG_MAX)
+	if ((size_t)res > LOCAL_MSG_MAX) {
+		int fd = client_recv_fd(client);
+
+		fd_close(&fd);
 		client_gone(client);
+	}
 	else
 		client_packet_take(client, (size_t)res);
 	if (client->state == CLIENT_GONE)
@@ -760,7 +837,10 @@ static void client_recv_arm(struct client *client)
 {
 	struct io_uring_sqe *sqe = loop_sqe(client->loop);
 
-	io_uring_prep_recv(sqe, client->fd, client->packet, LOCAL_MSG_MAX, MSG_TRUNC);
+	client->recv_iov = (struct iovec){ .iov_base = client->packet, .iov_len = LOCAL_MSG_MAX };
+	client->recv_msg = (struct msghdr){ .msg_iov = &client->recv_iov, .msg_iovlen = 1, .msg_control = client->recv_control,
+					    .msg_controllen = sizeof(client->recv_control) };
+	io_uring_prep_recvmsg(sqe, client->fd, &client->recv_msg, MSG_TRUNC | MSG_CMSG_CLOEXEC);
 	client->recv_tag = loop_tag(client->loop, sqe, client_recv_done, client);
 	client->receiving = true;
 }

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include "broker/core/mirror.h"
+#include "broker/local/cache.h"
 #include "broker/local/client.h"
 #include "broker/local/journal.h"
 #include "broker/local/route.h"
@@ -66,6 +67,9 @@ struct client {
 	struct report_seat seat; /* what its node has told of it */
 
 	uint8_t *packet; /* LOCAL_MSG_MAX bytes */
+	struct msghdr recv_msg;
+	struct iovec recv_iov;
+	char recv_control[CMSG_SPACE(sizeof(int))] __attribute__((aligned(__alignof__(struct cmsghdr))));
 	uint64_t recv_tag;
 	bool receiving;
 	struct packet *out_first;
@@ -83,6 +87,8 @@ struct client {
 	uint64_t acknowledged; /* what the node's worker has consumed: [acknowledged, sent) would be sent again */
 	uint64_t sent;
 	struct journal_pieces pieces;
+
+	struct cache_client *cache; /* NULL: nothing of it is cached */
 
 	struct loop_timer timer; /* greeting, opening, grace */
 	struct loop_timer retry; /* overflow */

@@ -18,6 +18,19 @@
 
 /* ---- out: commands ---- */
 
+/* What the cache has to know of a piece, also when it is sent again. */
+static int flow_note(struct client *client, const struct frame_hdr *hdr, const uint8_t *frame, const struct bulk_ref *ref)
+{
+	struct bulk_file file;
+
+	if (!(hdr->flags & FRAME_BULK_FILE))
+		return client->cache ? cache_client_piece(client->cache, ref, NULL) : 0;
+	if (!client->cache)
+		return -EPROTO; /* it was told so */
+	file = ring_bulk_file(frame);
+	return cache_client_piece(client->cache, ref, &file);
+}
+
 /* The bytes of a command go to a lane from where they lie. */
 static int flow_piece(struct client *client, const struct journal_piece *piece)
 {
@@ -26,8 +39,11 @@ static int flow_piece(struct client *client, const struct journal_piece *piece)
 	if (!item)
 		return -ENOMEM;
 	*item = (struct bulk_item){ .seq = piece->seq, .cookie = piece->cookie, .offset = piece->offset, .size = piece->size };
-	link_bulk(client->link, &client->mirror, item);
+	if (client->cache &&
+	    cache_client_send(client->cache, server_cache(client->server), client->link, &client->mirror, item))
+		return 0;
 	client->sent += piece->size;
+	link_bulk(client->link, &client->mirror, item);
 	return 0;
 }
 
@@ -44,7 +60,9 @@ static int flow_bulk(struct client *client, const struct frame_hdr *hdr, const u
 	if (ref.offset >= SESSION_UP_SIZE || ref.size > SESSION_UP_SIZE - ref.offset || ref.size > SESSION_CELL_SIZE ||
 	    ref.offset % SESSION_GRANULE || ref.cookie % SESSION_UP_SIZE != ref.offset)
 		return -EPROTO;
-	err = journal_piece_add(&client->pieces, &piece, __atomic_load_n(&client->up_tail, __ATOMIC_ACQUIRE));
+	err = flow_note(client, hdr, frame, &ref);
+	if (!err)
+		err = journal_piece_add(&client->pieces, &piece, __atomic_load_n(&client->up_tail, __ATOMIC_ACQUIRE));
 	if (err)
 		return err;
 	return journal_piece_landed(&client->pieces, &piece) ? 0 : flow_piece(client, &piece);
@@ -310,7 +328,7 @@ static int flow_frame(struct client *client, uint64_t number, const uint8_t *fra
 		return -EPROTO;
 	memcpy(&hdr, frame, sizeof(hdr));
 	if (hdr.size != size || size > FRAME_SIZE_MAX || (hdr.flags & ~FRAME_FLAGS) ||
-	    ((hdr.flags & FRAME_BULK_DOWN) && size < sizeof(hdr) + sizeof(struct bulk_ref)) || (hdr.flags & FRAME_BULK_UP))
+	    ((hdr.flags & FRAME_BULK_DOWN) && size < sizeof(hdr) + sizeof(struct bulk_ref)) || (hdr.flags & (FRAME_BULK_UP | FRAME_BULK_FILE)))
 		return -EPROTO;
 	if (hdr.kind != FRAME_REPLY && hdr.kind != FRAME_NOTICE)
 		return -EPROTO;

@@ -13,6 +13,7 @@
 #include "broker/core/address.h"
 #include "broker/lib/clock.h"
 #include "broker/lib/log.h"
+#include "broker/local/cache.h"
 #include "broker/local/dial.h"
 
 #define SERVER_RETRY_MIN (250 * NS_PER_MS)
@@ -34,6 +35,7 @@ struct server {
 	void *owner;
 	enum server_state_id state;
 	struct dial *dial;
+	struct cache_server *cache;
 	struct link *link; /* OPENING and later; also after STOPPED until it has ended */
 	struct server_waiter *waiters;
 	uint64_t retry_ns;
@@ -103,6 +105,7 @@ static void server_ready(void *owner, struct link *link)
 	for (unsigned i = 0; i < server->orphan_count; i++)
 		link_send(link, LINK_DETACH, 0, server->orphans[i], RESUME_TOKEN_SIZE, NULL, 0);
 	server->orphan_count = 0;
+	cache_server_ready(server->cache, link);
 	server_tell(server, 0, "");
 }
 
@@ -119,6 +122,12 @@ static int server_message(void *owner, struct link *link, const struct link_hdr 
 			server->ops->reported(server->owner, server);
 		return 0;
 	}
+	if (hdr->session == 0) {
+		int err = cache_server_message(server->cache, hdr, body);
+
+		if (err != -ENOENT)
+			return err;
+	}
 	return server->ops->message(server->owner, server, hdr, body);
 }
 
@@ -132,6 +141,7 @@ static void server_lost(void *owner, struct link *link, int err, const char *why
 		server->logged = false;
 	}
 	server->ops->lost(server->owner, server, why);
+	cache_server_lost(server->cache);
 	server->link = NULL;
 	link_free(link);
 	if (server->state != SERVER_STOPPED)
@@ -235,12 +245,17 @@ void server_want_forget(struct server *server, struct server_waiter *waiter)
 /* ---- life ---- */
 
 struct server *server_new(struct loop *loop, const struct conf_server *conf, const struct link_setting *setting,
-			  const struct server_ops *ops, void *owner)
+			  struct cache_local *cache, const struct server_ops *ops, void *owner)
 {
 	struct server *server = calloc(1, sizeof(*server));
 
 	if (!server)
 		return NULL;
+	server->cache = cache_server_new(cache);
+	if (!server->cache) {
+		free(server);
+		return NULL;
+	}
 	server->loop = loop;
 	server->conf = *conf;
 	server->setting = setting;
@@ -273,6 +288,7 @@ bool server_is_stopped(const struct server *server)
 
 void server_free(struct server *server)
 {
+	cache_server_free(server->cache);
 	free(server);
 }
 
@@ -323,6 +339,11 @@ bool server_is_new(const struct server *server)
 {
 	return server->state == SERVER_IDLE || (!server->failed_ns && server->state != SERVER_READY) ||
 	       (server->state == SERVER_READY && !server->reported);
+}
+
+struct cache_server *server_cache(const struct server *server)
+{
+	return server->cache;
 }
 
 const struct report *server_report(const struct server *server)

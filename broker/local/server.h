@@ -14,6 +14,8 @@
 #include "broker/lib/conf.h"
 #include "broker/proto/stats.h"
 
+struct cache_local;
+struct cache_server;
 struct server;
 
 /* Somebody who waits for the link. */
@@ -34,7 +36,7 @@ struct server_ops {
 };
 
 struct server *server_new(struct loop *loop, const struct conf_server *conf, const struct link_setting *setting,
-			  const struct server_ops *ops, void *owner);
+			  struct cache_local *cache, const struct server_ops *ops, void *owner);
 /* No link any more and no retry; server_is_stopped() tells when it has ended. */
 void server_stop(struct server *server);
 bool server_is_stopped(const struct server *server);
@@ -58,6 +60,7 @@ uint64_t server_failed_ns(const struct server *server);
 uint64_t server_told_ns(const struct server *server);
 /* Nobody has tried it yet, or the first try is under way. */
 bool server_is_new(const struct server *server);
+struct cache_server *server_cache(const struct server *server);
 /* NULL: none yet. */
 const struct report *server_report(const struct server *server);
 

@@ -12,6 +12,7 @@
 #include "broker/lib/clock.h"
 #include "broker/lib/fd.h"
 #include "broker/lib/log.h"
+#include "broker/node/cache.h"
 #include "broker/node/gate.h"
 #include "broker/node/gpus.h"
 #include "broker/node/pool.h"
@@ -30,6 +31,7 @@
 struct peer {
 	struct node *node;
 	struct link *link;
+	struct cache_peer *cache; /* NULL: it has none */
 	unsigned seats;
 	uint64_t report_ns; /* 0: not wanted */
 	uint64_t report_due_ns;
@@ -46,6 +48,7 @@ struct node {
 	struct gate *gate;
 	struct pool *pool;
 	struct probe *probe;
+	struct cache *cache;
 	bool stopping;
 
 	struct peer *peers[NODE_PEERS_MAX];
@@ -243,6 +246,7 @@ static int node_attach(struct node *node, struct peer *peer, uint32_t session, s
 		return 0;
 	}
 	node->had_work[node->seat_count] = false;
+	cache_mirror_attach(peer->cache, seat_mirror(seat));
 	node->seats[node->seat_count++] = seat;
 	node->attached++;
 	peer->seats++;
@@ -258,7 +262,7 @@ static int node_span(struct peer *peer, const struct link_hdr *hdr, struct reade
 	const uint8_t *bytes = reader_take(body, 1, size);
 	struct mirror *mirror = link_mirror_get(peer->link, hdr->session);
 
-	if (body->fault || size > LINK_SPAN_MAX + FRAME_SIZE_MAX) {
+	if (body->fault || size > LINK_SPAN_MAX + FRAME_SIZE_MAX || (mirror && mirror->depot)) {
 		if (mirror)
 			mirror_put(mirror);
 		return -EPROTO;
@@ -300,6 +304,10 @@ static void node_resume_due(struct node *node, struct seat *seat)
 {
 	struct peer *peer = peer_of(node, seat_resume_link(seat));
 
+	/* What the store still puts into its arena must be told as landed: the next round looks again. */
+	if (__atomic_load_n(&seat_mirror(seat)->fetches, __ATOMIC_RELAXED))
+		return;
+	cache_mirror_attach(peer->cache, seat_mirror(seat));
 	if (!seat_resume_due(seat))
 		return;
 	peer->seats++;
@@ -373,6 +381,22 @@ static int node_detach_away(struct node *node, struct peer *peer, struct reader 
 }
 
 static void node_account(struct node *node, bool now_idle);
+
+/* A piece whose bytes are in the store. */
+static int node_ref(struct peer *peer, const struct link_hdr *hdr, struct reader *body)
+{
+	struct mirror *mirror = link_mirror_get(peer->link, hdr->session);
+	int err = mirror && mirror->depot ? -EPROTO : cache_ref(peer->cache, mirror, body);
+
+	if (err == -EACCES) {
+		log_error("session %u: a reference to a chunk that it may not name", hdr->session);
+		seat_end((struct seat *)mirror, END_PROTOCOL, "it referred to cached bytes that it may not name", true);
+		err = 0;
+	}
+	if (mirror)
+		mirror_put(mirror);
+	return err;
+}
 
 static void node_detach(struct peer *peer, uint32_t session)
 {
@@ -498,7 +522,10 @@ static int peer_message(void *owner, struct link *link, const struct link_hdr *h
 {
 	struct peer *peer = owner;
 	struct node *node = peer->node;
+	int err = cache_peer_message(peer->cache, hdr, body);
 
+	if (err != -ENOENT)
+		return err;
 	switch (hdr->type) {
 	case LINK_ATTACH:
 		return node_attach(node, peer, hdr->session, body);
@@ -513,6 +540,8 @@ static int peer_message(void *owner, struct link *link, const struct link_hdr *h
 		return 0;
 	case LINK_SPAN:
 		return node_span(peer, hdr, body);
+	case LINK_BULK_REF:
+		return node_ref(peer, hdr, body);
 	case LINK_REPORT_WANTED: {
 		uint32_t ms = get_u32(body);
 
@@ -556,6 +585,7 @@ static void peer_lost(void *owner, struct link *link, int err, const char *why)
 			node_resume_due(node, seat);
 	}
 	assert(peer->seats == 0);
+	cache_peer_free(peer->cache);
 	for (unsigned i = 0; i < node->peer_count; i++) {
 		if (node->peers[i] == peer) {
 			node->peers[i] = node->peers[--node->peer_count];
@@ -566,7 +596,16 @@ static void peer_lost(void *owner, struct link *link, int err, const char *why)
 	free(peer);
 }
 
-static const struct link_ops peer_ops = { .ready = peer_ready, .message = peer_message, .lost = peer_lost };
+static void peer_drained(void *owner, struct link *link)
+{
+	struct peer *peer = owner;
+
+	cache_peer_drained(peer->cache);
+}
+
+static const struct link_ops peer_ops = {
+	.ready = peer_ready, .message = peer_message, .drained = peer_drained, .lost = peer_lost,
+};
 
 /* The gate: somebody has said hello. NULL: the connection is taken; else why not. */
 static const char *node_hello(void *owner, struct hello *hello, const struct hello_info *theirs, const char *tenant)
@@ -604,6 +643,7 @@ static const char *node_hello(void *owner, struct hello *hello, const struct hel
 		free(peer);
 		return NULL;
 	}
+	peer->cache = cache_peer_new(node->cache, peer->link);
 	node->peers[node->peer_count++] = peer;
 	if (!node->sample.place)
 		loop_timer_set(node->loop, &node->sample, loop_now_ns(node->loop) + NODE_SAMPLE_NS);
@@ -636,8 +676,11 @@ bool node_poll(struct node *node)
 {
 	bool moved = false;
 
-	for (unsigned i = 0; i < node->seat_count; i++)
+	for (unsigned i = 0; i < node->seat_count; i++) {
+		if (seat_is_away(node->seats[i]) && seat_resume_link(node->seats[i]))
+			node_resume_due(node, node->seats[i]);
 		moved |= seat_poll(node->seats[i]);
+	}
 	node_account(node, false);
 	return moved;
 }
@@ -714,6 +757,7 @@ int node_start(struct loop *loop, const struct conf *conf, struct tls_keys *keys
 	if (err)
 		goto close_gate;
 	probe_start(loop, &node->proc_setting, conf->speed, node_gpus_known, node, &node->probe);
+	node->cache = cache_start(loop, conf, keys);
 	log_info("node: listening on %s, driver %s%s", gate_address(node->gate), node->proc_setting.driver,
 		 keys ? "" : ", without a key: CLEARTEXT, loopback only");
 	*node_out = node;
@@ -751,12 +795,13 @@ void node_stop(struct node *node)
 bool node_is_stopped(const struct node *node)
 {
 	return node->stopping && node->peer_count == 0 && node->seat_count == 0 && pool_is_empty(node->pool) &&
-	       gate_is_stopped(node->gate) && probe_is_stopped(node->probe);
+	       gate_is_stopped(node->gate) && probe_is_stopped(node->probe) && cache_is_idle(node->cache);
 }
 
 void node_free(struct node *node)
 {
 	loop_timer_clear(node->loop, &node->sample);
+	cache_free(node->cache);
 	gate_free(node->gate);
 	probe_free(node->probe);
 	pool_free(node->pool);

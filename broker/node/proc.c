@@ -90,6 +90,7 @@ static void child_main(const struct proc_setting *setting, pid_t parent, const i
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	signal(SIGPIPE, SIG_DFL);
+	signal(SIGIO, SIG_DFL);
 	/* First out of the way of 3, 4 and 5. */
 	for (int i = 0; i < 3; i++)
 		high[i] = fcntl(fds[i], F_DUPFD, 16);

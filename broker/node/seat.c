@@ -313,7 +313,7 @@ static void seat_note(struct seat *seat, const uint8_t *bytes, uint32_t size)
 	struct frame_hdr hdr;
 
 	for (uint32_t at = 0; size - at >= sizeof(hdr) && at < size; at += RING_ALIGN(hdr.size)) {
-		uint32_t payload = sizeof(hdr);
+		uint32_t payload;
 		uint64_t stream;
 		uint32_t word;
 
@@ -324,8 +324,7 @@ static void seat_note(struct seat *seat, const uint8_t *bytes, uint32_t size)
 			continue;
 		if (hdr.flags & FRAME_WANTS_REPLY)
 			seat->asked = hdr.seq;
-		if (hdr.flags & (FRAME_BULK_UP | FRAME_BULK_DOWN))
-			payload += sizeof(struct bulk_ref);
+		payload = ring_frame_head(&hdr);
 		/* Its streams go with it; those of other contexts count again with their next command. */
 		if (hdr.op == OP_gleamContextClose) {
 			memcpy(seat->reached, seat->issued, sizeof(seat->reached));
@@ -788,6 +787,11 @@ struct link *seat_link(const struct seat *seat)
 uint32_t seat_gpus(const struct seat *seat)
 {
 	return seat->client.gpus ? seat->client.gpus : ~0u;
+}
+
+struct mirror *seat_mirror(struct seat *seat)
+{
+	return &seat->mirror;
 }
 
 uint32_t seat_session(const struct seat *seat)

@@ -94,6 +94,7 @@ void seat_report(const struct seat *seat, struct report_seat *report_out);
 
 struct link *seat_link(const struct seat *seat); /* NULL once it has left, and while it is away */
 uint32_t seat_gpus(const struct seat *seat); /* bit per GPU */
+struct mirror *seat_mirror(struct seat *seat);
 uint32_t seat_session(const struct seat *seat);
 uint32_t seat_grace_ms(const struct seat *seat); /* as its broker asked for */
 

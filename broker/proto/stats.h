@@ -10,6 +10,7 @@
 #ifndef GLEAM_PROTO_STATS_H
 #define GLEAM_PROTO_STATS_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -142,5 +143,20 @@ static inline bool report_get(struct reader *r, struct report *report_out)
 	*report_out = report;
 	return true;
 }
+
+/* What a node tells a link about its tenant's part of the weight cache: LINK_CACHE_STATS, u64 each. */
+struct cache_stats {
+	uint64_t bytes;	    /* held */
+	uint64_t entries;
+	uint64_t memory;    /* of bytes: in memory */
+	uint64_t disk;	    /* of bytes: on disk */
+	uint64_t hits;	    /* pieces that came as references */
+	uint64_t misses;    /* pieces whose bytes came, and were kept */
+	uint64_t saved;	    /* bytes that needn't travel */
+	uint64_t evictions; /* chunks that went for room */
+	uint64_t damaged;   /* chunks that were found damaged on disk */
+};
+#define CACHE_STATS_COUNT 9u
+static_assert(sizeof(struct cache_stats) == CACHE_STATS_COUNT * 8, "cache_stats is a row of u64");
 
 #endif

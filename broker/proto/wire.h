@@ -28,7 +28,8 @@ enum frame_flag {
 	FRAME_BULK_UP = 2,     /* a bulk_ref to the up arena follows the header; its bytes travel on a bulk lane */
 	FRAME_BULK_DOWN = 4,   /* a bulk_ref to down cells follows the header: command: room given; reply, notice: bytes filled */
 	FRAME_PTDS = 8,	       /* called through a per-thread-stream entry point (for traces; streams are resolved) */
-	FRAME_FLAGS = 15,      /* any other bit is refused */
+	FRAME_BULK_FILE = 16,  /* with FRAME_BULK_UP: a bulk_file follows the bulk_ref: its bytes are those of a file */
+	FRAME_FLAGS = 31,      /* any other bit is refused */
 };
 
 /*
@@ -56,6 +57,17 @@ struct bulk_ref {
 static_assert(sizeof(struct bulk_ref) == 16, "bulk_ref is fixed");
 
 /*
+ * Where the bytes of an up piece come from: for the client's broker, the others pass over it. The bytes don't go over a border
+ * between two chunks (CACHE_CHUNK_SIZE) of the file.
+ */
+struct bulk_file {
+	uint32_t file;	 /* as the client named it in LOCAL_FILE; CACHE_FILES_MAX at most */
+	uint32_t absent; /* 1: the piece was not filled in, since the broker said that the chunk needn't travel; else 0 */
+	uint64_t offset; /* in the file */
+};
+static_assert(sizeof(struct bulk_file) == 16, "bulk_file is fixed");
+
+/*
  * Notices of a worker. BROKER ones are consumed by the client's broker, which turns them into words of the session
  * memory; the others go on into the client's n2c ring.
  */
@@ -71,9 +83,26 @@ enum notice {
 	NOTICE_RECALL = 20,  /* u32 device, u64 bytes: give back unspent grant, if there is any */
 };
 
+/* ---- the weight cache: docs/cache.md ---- */
+
+#define CACHE_CHUNK_SIZE (4u << 20) /* the most bytes of a chunk; of files: what lies between two multiples of it */
+#define CACHE_FILES_MAX	 64u	    /* files that a process may name */
+#define CACHE_HASH_SIZE	 32u
+#define CACHE_SALT_SIZE	 32u
+#define CACHE_HEAD_SIZE	 16u	    /* of a hash: enough to find a chunk that is held, never to name one */
+#define CACHE_IDS_MAX	 2048u	    /* cache_ids of a message */
+
+/* A chunk in lists: first bytes of its hash, size, fingerprint (broker/lib/chunk.h). */
+struct cache_id {
+	uint8_t head[CACHE_HEAD_SIZE];
+	uint32_t size;
+	uint32_t print;
+};
+static_assert(sizeof(struct cache_id) == 24, "cache_id is fixed on the wire");
+
 /* ---- links: between a broker and a node, inside TLS ---- */
 
-#define LINK_VERSION   3
+#define LINK_VERSION   4
 #define LINK_MSG_MAX   (SESSION_CELL_SIZE_MAX + 4096u)
 #define SESSION_CELL_SIZE_MAX (1u << 20)
 #define LINK_PORT      4711
@@ -111,6 +140,22 @@ enum link_msg {
 	/* after a lost link, on a new one: u8 token[16], u64 frames, u64 bulk frames up to which all have come, then
 	 * RESUME_WINDOW bits, little-endian, by number modulo RESUME_WINDOW: bulk frames beyond that have come */
 	LINK_RESUME = 10,
+	/* weight cache, broker -> node; what they mean is in docs/cache.md */
+	LINK_CACHE_WANTED = 32, /* tell me what you hold, from now on */
+	LINK_CACHE_DROPPED = 33, /* u32 count, u32 0, cache_id each: forgotten, as LINK_CACHE_DROP asked */
+	LINK_BULK_KEEP = 34, /* bulk lanes: BULK_UP whose bytes are to be kept: its fields, then u64 tag, u32 at, u32 total, bytes.
+			      * tag 0: a chunk by itself, at 0, total is size. Else: [at, at + size) of the chunk with that tag */
+	LINK_BULK_REF = 35, /* a piece without bytes: u64 seq, u64 cookie, u32 offset, u32 size, u32 at, u32 total, hash[32]: the
+			     * bytes from @at on of that chunk of @total bytes */
+	LINK_CACHE_DEPOT = 36, /* opens a session that has no worker, only memory for KEEP pieces; ended by DETACH */
+	LINK_CACHE_DO = 37, /* u32 id, u32 enum cache_do, u8 head[16]: answered by CACHE_DONE */
+	/* weight cache, node -> broker */
+	LINK_CACHE_OPEN = 48, /* first: u32 flags 0, u32 0, salt[32]: hashes are made with it */
+	LINK_CACHE_HELD = 49, /* u32 count, u32 0, cache_id each: leased to this link until it says DROPPED */
+	LINK_CACHE_DROP = 50, /* the same: the lease ends when the broker agrees */
+	LINK_BULK_BAD = 51,   /* u64 cookie, u32 offset, u32 size: the chunk turned out to be damaged, send the bytes */
+	LINK_CACHE_STATS = 52, /* u64 each: see struct cache_stats in stats.h */
+	LINK_CACHE_DONE = 53, /* u32 id, u32 result (0 or errno), u64 value */
 	/* node -> broker */
 	LINK_ATTACHED = 16,  /* u32 result: 0, or enum session_end; str reason */
 	LINK_ENDED = 17,     /* the worker is gone: u32 enum session_end, str reason */
@@ -128,6 +173,13 @@ enum link_msg {
 
 #define RESUME_TOKEN_SIZE 16
 #define RESUME_WINDOW	  2048u /* bulk frames that may be on their way, without having been acknowledged */
+
+enum cache_do {
+	CACHE_DO_PIN = 1,    /* never dropped for room */
+	CACHE_DO_UNPIN = 2,
+	CACHE_DO_DROP = 3,   /* a head of zeros: everything that isn't pinned */
+	CACHE_DO_VERIFY = 4, /* read and hash; a damaged one is dropped, EBADMSG. Zeros: all; value is how many were damaged */
+};
 
 enum session_end {
 	END_NONE = 0,
@@ -164,6 +216,12 @@ enum local_msg {
 	/* gleamd -> client, before one of the two, every LOCAL_WAITING_MS: str server name. That server is alive and makes
 	 * a worker ready, which takes a driver as long as it takes. Not by /dev/gleam, which has room for one answer. */
 	LOCAL_WAITING = 4,
+	/* client -> gleamd, with a descriptor of the file, opened for reading: u32 file. Without: ask again about that file.
+	 * Answered by LOCAL_FILE_KNOWN */
+	LOCAL_FILE = 5,
+	/* u32 file, u32 result (0 or errno: the cache has no use for it), then of the file as the daemon has seen it u64 size,
+	 * u64 mtime_ns, u64 ctime_ns; u32 chunks, bytes: a bit for each chunk that needn't travel */
+	LOCAL_FILE_KNOWN = 6,
 	/* gleamctl -> gleamd: str JSON request {"cmd": "...", ...}; answered by one or more LOCAL_JSON packets */
 	LOCAL_CONTROL = 16,
 	LOCAL_JSON = 17, /* u32 more, str part of the JSON answer */

@@ -48,10 +48,8 @@ static uint64_t now_ns(void)
 
 struct reader frame_payload(const struct frame_hdr *hdr, const uint8_t *frame)
 {
-	size_t head = sizeof(*hdr);
+	size_t head = ring_frame_head(hdr);
 
-	if (hdr->flags & (FRAME_BULK_UP | FRAME_BULK_DOWN))
-		head += sizeof(struct bulk_ref);
 	return reader_on(frame + head, hdr->size > head ? hdr->size - head : 0);
 }
 

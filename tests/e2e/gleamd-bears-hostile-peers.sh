@@ -72,6 +72,20 @@ against("flags", lambda c, b, s: c.send(message(FRAME, s, frame(), flags=1)), 3)
 against("a lane that ends", lambda c, b, s: b.close(), 3)
 against("a report that isn't", lambda c, b, s: c.send(message(REPORT, 0, b"\1\0\0\0")), 3)
 
+open_ = message(CACHE_OPEN, 0, bytes(40))
+held = lambda n, raw: message(CACHE_HELD, 0, struct.pack("<II", n, 0) + raw)
+one = bytes(16) + struct.pack("<II", 100, 1)
+def sends(*raws):
+    return lambda c, b, s: [c.send(r) for r in raws]
+against("chunks before the cache is open", sends(held(1, one)), 3)
+against("a cache that opens twice", sends(open_, open_), 3)
+against("chunks that aren't all there", sends(open_, held(2, one)), 3)
+against("more chunks than a message has", sends(open_, held(1 << 30, one)), 3)
+against("a chunk of no size", sends(open_, held(1, bytes(24))), 3)
+against("a chunk too big", sends(open_, held(1, bytes(16) + struct.pack("<II", 1 << 30, 1))), 3)
+against("a damaged reference that never was", lambda c, b, s: c.send(message(BULK_BAD, s, struct.pack("<QII", 65536, 65536, 100))), 3)
+against("a damaged reference nowhere", lambda c, b, s: c.send(message(BULK_BAD, s, struct.pack("<QII", 1, 1 << 31, 100))), 3)
+
 def refused(what, play, says):
     node = Node()
     d, path = daemon(node.port, "--lanes", "1")
@@ -178,6 +192,21 @@ breaks("up over the arena's end", up((64 << 20) - 65536, 70000, (64 << 20) - 655
 breaks("up beside a granule", up(8, 64, 8, bytes(64)), lane=True)
 breaks("up with another cookie", up(0, 64, 65536, bytes(64)), lane=True)
 breaks("up that is longer than its message", up(0, 65, 0, bytes(64)), lane=True)
+keep = lambda tag, at, total, raw: message(BULK_KEEP, 5, struct.pack("<QQIIQII", 1, 0, 0, len(raw), tag, at, total) + raw)
+breaks("to be kept beyond its chunk", keep(9, 100, 120, bytes(64)), lane=True)
+breaks("to be kept in a chunk too big", keep(9, 0, 5 << 20, bytes(64)), lane=True)
+breaks("to be kept without a chunk", keep(0, 64, 128, bytes(64)), lane=True)
+breaks("to be kept of no size", keep(9, 0, 0, bytes(64)), lane=True)
+ref = lambda name, size=64, at=0, total=64, offset=0: message(BULK_REF, 5, struct.pack("<QQIIII", 1, offset, offset, size, at, total) + name)
+breaks("a reference out of the arena", ref(bytes(32), offset=64 << 20))
+breaks("a reference beside a granule", ref(bytes(32), offset=8))
+breaks("a reference cut short", message(BULK_REF, 5, bytes(40)))
+breaks("chunks forgotten that weren't asked for", message(CACHE_WANTED), message(CACHE_DROPPED, 0, struct.pack("<II", 1, 0) + bytes(24)))
+breaks("the cache wanted twice", message(CACHE_WANTED), message(CACHE_WANTED))
+breaks("a command for the cache that isn't", message(CACHE_WANTED), message(CACHE_DO, 0, struct.pack("<II", 1, 99) + bytes(16)))
+breaks("a depot that is a session", message(CACHE_WANTED), message(CACHE_DEPOT, 5))
+breaks("commands for a depot", message(CACHE_WANTED), message(CACHE_DEPOT, 6), message(SPAN, 6, struct.pack("<Q", 0) + bytes(64)))
+breaks("depots without end", message(CACHE_WANTED), *[message(CACHE_DEPOT, 10 + i) for i in range(5)])
 breaks("a span on a lane", message(SPAN, 5, bytes(32)), lane=True)
 
 def ends(what, *raws):
@@ -202,6 +231,28 @@ def ends(what, *raws):
 
 ends("a span that leaves a gap", message(SPAN, 5, struct.pack("<Q", 64) + bytes(64)))
 ends("a span beside the alignment", message(SPAN, 5, struct.pack("<Q", 0) + bytes(63)))
+ends("a reference without a cache", ref(bytes(32)))
+ends("a reference to nothing", message(CACHE_WANTED), ref(b"x" * 32))
+# A chunk that is there: who has a lease may name it, who hasn't loses the session. Its hash alone gives nobody anything.
+import hashlib
+bytes_ = os.urandom(64)
+c, b = link()
+c.send(message(CACHE_WANTED))
+salt = c.until(CACHE_OPEN)[2][8:40]
+c.send(message(ATTACH, 5, attach_body()))
+c.until(ATTACHED)
+b.send(keep(0, 0, 64, bytes_))
+name = hashlib.sha256(salt + bytes_).digest()
+_, _, body = c.until(CACHE_HELD)
+assert body[8:24] == name[:16] and struct.unpack_from("<I", body, 24)[0] == 64, body
+c.send(ref(name, offset=65536))
+ends("a reference without a lease", ref(name))
+ends("a reference beyond its chunk", message(CACHE_WANTED), ref(name, at=1))
+ends("a reference of another size", message(CACHE_WANTED), ref(name, total=65))
+c.send(message(PING, 0, bytes(8)))
+assert c.until(PONG)
+c.close()
+b.close()
 spans = []
 at = 0
 part = frame(kind=1, op=12, payload=bytes(8))

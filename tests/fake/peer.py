@@ -7,6 +7,8 @@ import struct
 import time
 
 HELLO, REFUSED, ATTACH, DETACH, SPAN, BULK_UP, SEEN, PING, REPORT_WANTED, RESUME = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
+CACHE_WANTED, CACHE_DROPPED, BULK_KEEP, BULK_REF, CACHE_DEPOT, CACHE_DO = 32, 33, 34, 35, 36, 37
+CACHE_OPEN, CACHE_HELD, CACHE_DROP, BULK_BAD, CACHE_STATS, CACHE_DONE = 48, 49, 50, 51, 52, 53
 ATTACHED, ENDED, CONSUMED, FRAME, BULK_DOWN, PONG, REPORT, RESUMED = 16, 17, 18, 19, 20, 21, 22, 23
 
 
@@ -23,7 +25,7 @@ def message(kind, session=0, body=b"", size=None, flags=0):
     return struct.pack("<IHHII", len(body) + 16 if size is None else size, kind, flags, session, 0) + body
 
 
-def hello(hash_, lane=0, lanes=1, ident=b"i" * 16, version=3):
+def hello(hash_, lane=0, lanes=1, ident=b"i" * 16, version=4):
     return message(HELLO, 0, struct.pack("<III", version, lane, lanes) + hash_ + ident + text("peer.py"))
 
 

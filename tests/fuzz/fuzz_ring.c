@@ -43,6 +43,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		assert(frame >= bytes && hdr.size >= sizeof(hdr) && hdr.size <= (size_t)(bytes + RING_SIZE - frame));
 		if (hdr.flags & (FRAME_BULK_UP | FRAME_BULK_DOWN))
 			(void)ring_bulk_ref(frame);
+		if (hdr.flags & FRAME_BULK_FILE)
+			(void)ring_bulk_file(frame);
 		ring_next(&consumer, &hdr);
 		assert(consumer.at <= ctl.head);
 	}

@@ -21,7 +21,7 @@
 static void test_all_settings(void **state)
 {
 	static struct conf conf;
-	char why[500] = "";
+	char why[500] = "", path[CONF_PATH_SIZE];
 
 	conf_init(&conf);
 	assert_int_equal(conf_parse(&conf, "f",
@@ -29,7 +29,8 @@ static void test_all_settings(void **state)
 				    "[servers]\na = 10.0.0.1:4711\nb = [::1]:99\na = 10.0.0.2\n"
 				    "[node]\nlisten = 0.0.0.0:4711\ndriver = softgpu\nworker = /w\nuser = me\nwarm = 0\n"
 				    "sessions = 9\nsessions_per_link = 3\n"
-				    "[link]\nlanes = 16\nkeepalive = 2.5\ngrace = 0\ndirect = no\n[key]\nfile = /k\n[tree]\nmount = no\n",
+				    "[link]\nlanes = 16\nkeepalive = 2.5\ngrace = 0\ndirect = no\n[key]\nfile = /k\n[tree]\nmount = no\n"
+				    "[cache]\nuse = on\nmemory = 512M\ndisk = 3T\ndir = /c\n",
 				    why, sizeof(why)),
 			 0);
 	assert_string_equal(conf.socket, "/tmp/s");
@@ -44,6 +45,16 @@ static void test_all_settings(void **state)
 	assert_false(conf.direct);
 	assert_int_equal(conf.keepalive_ms, 2500);
 	assert_string_equal(conf.mount, "");
+	assert_int_equal(conf.cache_use, CACHE_ON);
+	assert_int_equal(conf_cache_memory(&conf), 512u << 20);
+	assert_int_equal(conf_cache_disk(&conf), 3ull << 40);
+	conf_cache_dir(&conf, path);
+	assert_string_equal(path, "/c");
+	conf.cache_dir[0] = 0;
+	conf_cache_dir(&conf, path);
+	assert_string_equal(path, ""); /* it has a socket of its own */
+	conf.cache_use = CACHE_OFF;
+	assert_int_equal(conf_cache_memory(&conf), 0);
 }
 
 static void test_mistakes_have_a_line(void **state)
@@ -55,6 +66,9 @@ static void test_mistakes_have_a_line(void **state)
 		{ "[nowhere]\na = 1\n", "f:2: there is no section [nowhere]" },
 		{ "[daemon]\nlog = loud\nsocket =\n", "f:2: `loud`" },
 		{ "[daemon]\nsocket =\n", "f:2: the value is empty" },
+		{ "[cache]\nuse = maybe\n", "f:2: `maybe` is not auto, on or off" },
+		{ "[cache]\nmemory = 5X\n", "f:2: `5X` is not a number of bytes" },
+		{ "[cache]\ndisk = 99999999T\n", "f:2: `99999999T` is not a number of bytes" },
 		{ "[link]\nlanes = 0\n", "f:2: `0` is not a number from 1 to 16" },
 		{ "[link]\ndirect = maybe\n", "f:2: `maybe` is not yes or no" },
 		{ "[link]\nlanes = 2x\n", "f:2: `2x`" },

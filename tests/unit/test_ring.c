@@ -166,6 +166,8 @@ static void test_nonsense_is_refused(void **state)
 	BAD(bad.flags = 16);
 	BAD(bad.flags = FRAME_BULK_UP | FRAME_BULK_DOWN);
 	BAD(bad.size = 32; bad.flags = FRAME_BULK_UP);
+	BAD(bad.size = 48; bad.flags = FRAME_BULK_UP | FRAME_BULK_FILE);
+	BAD(bad.size = 64; bad.flags = FRAME_BULK_DOWN | FRAME_BULK_FILE);
 	BAD(consumer.ctl->head = 63);
 	BAD(consumer.ctl->head = SESSION_N2C_SIZE + 8);
 	BAD(consumer.ctl->head = UINT64_MAX - 7);

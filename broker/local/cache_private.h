@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What cache.c (servers) and cache_client.c (pieces) share. */
+#ifndef GLEAM_LOCAL_CACHE_PRIVATE_H
+#define GLEAM_LOCAL_CACHE_PRIVATE_H
+
+#include "broker/core/jobs.h"
+#include "broker/local/cache.h"
+
+struct cfiles;
+
+struct cache_local {
+	struct loop *loop;
+	enum conf_cache_use use;
+	struct jobs *names; /* hashes pieces that wait for it */
+	struct cfiles *files;
+	uint32_t running; /* jobs that will be posted here */
+};
+
+struct cache_server {
+	struct cache_local *cache;
+	struct link *link; /* NULL: lost */
+	bool open;	   /* the node has said its salt */
+	bool counted;	   /* stats are valid */
+	bool loopback;
+	uint8_t salt[CACHE_SALT_SIZE];
+	struct held held;
+	struct cache_stats stats;
+	struct cache_ask *asks;
+	uint32_t ask_id;
+	/* how fast the link is */
+	uint64_t rate; /* bytes a second; 0: nobody knows */
+	uint64_t rate_ns;
+	uint64_t rate_queued;
+	uint64_t rate_sent;
+};
+
+/* Whether names are worth their making on the way to this server. */
+bool cache_pays(struct cache_server *server, enum conf_cache_use use);
+
+#endif
