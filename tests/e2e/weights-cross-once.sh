@@ -13,7 +13,7 @@ lab_up --rtt 0.3 --rate-ab 60mbit
 model_make "$TMP/model" 33000000
 first=$(load "$TMP/model" heap)
 first_sent=$(sent)
-between "bytes of the first load" 33000000 "$first_sent" 35000000
+between "bytes of the first load" 33000000 "$first_sent" 45000000
 second=$(load "$TMP/model" heap)
 say "first $first s, second $second s, $(sent) bytes"
 between "bytes of the second load" 0 "$(sent)" $((first_sent / 100))
@@ -25,5 +25,5 @@ printf 'x' | dd of="$TMP/model" bs=1 seek=20000000 conv=notrunc status=none
 load "$TMP/model" heap >/dev/null
 between "bytes of a load with a changed byte" 1000 "$(sent)" 1500000
 GLEAM_CACHE=off load "$TMP/model" heap >/dev/null
-between "bytes with the cache off" 33000000 "$(sent)" 35000000
+between "bytes with the cache off" 33000000 "$(sent)" 45000000
 lab_down
