@@ -588,7 +588,7 @@ static void client_cache_open(struct client *client)
 	client_setting_find(client->settings, "GLEAM_CACHE=", text, sizeof(text));
 	if (*text && conf_cache_use_parse(text, &use))
 		log_warn("pid %d (%s): GLEAM_CACHE=%s is not auto, on or off", client->pid, client->program, text);
-	if (use != CACHE_OFF)
+	if (use != CACHE_OFF && client->mirror.off != OFF_ALL)
 		client->cache = cache_client_new(cache, client, use, client->uid);
 }
 
