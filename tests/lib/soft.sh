@@ -37,7 +37,7 @@ tree_or_skip() {
 	[ -e /dev/fuse ] || skip "needs /dev/fuse"
 	[ "$(id -u)" = 0 ] || command -v fusermount3 >/dev/null 2>&1 || skip "an ordinary user needs fusermount3"
 	"$OUT/bin/gleamd" --help | grep -q -- --mount || skip "gleamd is built without the tree"
-	nm "$OUT/bin/gleamd" 2>/dev/null | grep -q fuse_session_mount || skip "gleamd is built without the tree"
+	nm "$OUT/bin/gleamd" 2>/dev/null | grep fuse_session_mount >/dev/null || skip "gleamd is built without the tree"
 }
 
 # What fuse says of a folder, or nothing.
