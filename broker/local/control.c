@@ -55,6 +55,7 @@ static void put_gpus(struct json *json, const struct report *report)
 			json_null(json, "utilisation");
 		else
 			json_u64(json, "utilisation", gpu->utilisation);
+		json_u64(json, "clients", gpu->clients);
 		if (gpu->speed)
 			json_fixed(json, "speed", (double)gpu->speed / (double)REPORT_SPEED_ONE, 9);
 		else

@@ -106,6 +106,8 @@ static void put_servers(FILE *out, const struct state *state)
 	EACH_SERVER(server->reported, "gleam_server_clients_max", "%" PRIu32, server->report.sessions_max)
 	family(out, "gleam_server_workers_warm", "gauge", "", "Workers that wait for a client.");
 	EACH_SERVER(server->reported, "gleam_server_workers_warm", "%" PRIu32, server->report.warm)
+	family(out, "gleam_server_drained", "gauge", "", "1: gets no new clients, by its own wish or ours.");
+	EACH_SERVER(true, "gleam_server_drained", "%d", server->drained)
 	family(out, "gleam_link_rtt_seconds", "gauge", "seconds", "Round trip time of the newest ping to the server.");
 	EACH_SERVER(server->linked && server->link.rtt_ns, "gleam_link_rtt_seconds", "%.9f",
 		    (double)server->link.rtt_ns / (double)NS_PER_S)
@@ -113,6 +115,8 @@ static void put_servers(FILE *out, const struct state *state)
 	       "Towards the server, as the system has measured it on the fastest bulk lane.");
 	EACH_SERVER(server->linked && server->link.bandwidth, "gleam_link_bandwidth_bytes_per_second", "%" PRIu64,
 		    server->link.bandwidth)
+	family(out, "gleam_link_usable_bytes_per_second", "gauge", "bytes_per_second", "Bandwidth that the scheduler counts on.");
+	EACH_SERVER(server->linked && server->usable > 0, "gleam_link_usable_bytes_per_second", "%.0f", server->usable)
 	family(out, "gleam_link_lanes", "gauge", "", "Bulk connections that are up.");
 	EACH_SERVER(true, "gleam_link_lanes", "%u", server->linked ? server->link.lanes : 0)
 	family(out, "gleam_link_sent_bytes", "counter", "bytes", "Sent to the server; begins again with a new link.");
@@ -138,26 +142,31 @@ static void put_gpu(FILE *out, const char *sample, const struct state_server *se
 
 static void put_gpus(FILE *out, const struct state *state)
 {
+#define GPU state->servers[s].report.gpus[g]
 #define EACH_GPU(condition, sample)                                                                             \
 	for (unsigned s = 0; s < state->server_count; s++)                                                      \
 		for (unsigned g = 0; state->servers[s].reported && g < state->servers[s].report.gpu_count; g++) \
-			if (state->servers[s].report.gpus[g].condition &&                                       \
+			if ((condition) &&                                                                      \
 			    (put_gpu(out, sample, &state->servers[s], g), true))
 	family(out, "gleam_gpu", "info", "", "A GPU of a server.");
-	EACH_GPU(name[0] >= 0, "gleam_gpu_info") {
-		put_label(out, ',', "name", state->servers[s].report.gpus[g].name);
+	EACH_GPU(true, "gleam_gpu_info") {
+		put_label(out, ',', "name", GPU.name);
 		fputs("} 1\n", out);
 	}
 	family(out, "gleam_gpu_memory_bytes", "gauge", "bytes", "Memory of the GPU.");
-	EACH_GPU(memory != REPORT_UNKNOWN, "gleam_gpu_memory_bytes")
-		fprintf(out, "} %" PRIu64 "\n", state->servers[s].report.gpus[g].memory);
+	EACH_GPU(GPU.memory != REPORT_UNKNOWN, "gleam_gpu_memory_bytes")
+		fprintf(out, "} %" PRIu64 "\n", GPU.memory);
 	family(out, "gleam_gpu_memory_free_bytes", "gauge", "bytes", "Of that, free.");
-	EACH_GPU(memory_free != REPORT_UNKNOWN, "gleam_gpu_memory_free_bytes")
-		fprintf(out, "} %" PRIu64 "\n", state->servers[s].report.gpus[g].memory_free);
+	EACH_GPU(GPU.memory_free != REPORT_UNKNOWN, "gleam_gpu_memory_free_bytes")
+		fprintf(out, "} %" PRIu64 "\n", GPU.memory_free);
+	family(out, "gleam_gpu_clients", "gauge", "", "Clients of all machines that may use the GPU.");
+	EACH_GPU(true, "gleam_gpu_clients")
+		fprintf(out, "} %" PRIu32 "\n", GPU.clients);
 	family(out, "gleam_gpu_utilisation_ratio", "gauge", "ratio", "Share of time with a kernel running, as NVML tells.");
-	EACH_GPU(utilisation != REPORT_UNKNOWN32, "gleam_gpu_utilisation_ratio")
-		fprintf(out, "} %.2f\n", state->servers[s].report.gpus[g].utilisation / 100.0);
+	EACH_GPU(GPU.utilisation != REPORT_UNKNOWN32, "gleam_gpu_utilisation_ratio")
+		fprintf(out, "} %.2f\n", GPU.utilisation / 100.0);
 #undef EACH_GPU
+#undef GPU
 }
 
 /* ---- this machine's programs ---- */

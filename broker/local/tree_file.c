@@ -147,9 +147,16 @@ static void gpu_speed(FILE *out, const struct report_gpu *gpu)
 		fputs(UNKNOWN, out);
 }
 
+/* Of all machines. */
+static void gpu_clients(FILE *out, const struct report_gpu *gpu)
+{
+	put_number(out, gpu->clients);
+}
+
 const struct gpu_file tree_gpu_files[TREE_GPU_FILES] = {
 	{ "name", gpu_name },	{ "memory", gpu_memory },	    { "memory_free", gpu_memory_free },
 	{ "uuid", gpu_uuid }, { "utilisation", gpu_utilisation }, { "speed", gpu_speed },
+	{ "clients", gpu_clients },
 };
 
 /* ---- clients ---- */

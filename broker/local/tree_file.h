@@ -25,7 +25,7 @@ struct client_file {
 };
 
 #define TREE_SERVER_FILES 9u
-#define TREE_GPU_FILES	  6u
+#define TREE_GPU_FILES	  7u
 #define TREE_CLIENT_FILES 11u
 
 extern const struct server_file tree_server_files[TREE_SERVER_FILES];

@@ -7,7 +7,7 @@
  *	metrics         OpenMetrics 1.0, see metrics.h
  *	scheduler/      policy decisions; a policy is changed by writing its name to `policy`
  *	servers/NAME/   address load age rtt jitter bandwidth state lanes clients
- *	servers/NAME/gpus/N/   name memory memory_free uuid utilisation speed
+ *	servers/NAME/gpus/N/   name memory memory_free uuid utilisation speed clients
  *	clients/PID/    server state program uid calls bytes round_trips waited inflight memory stats
  *
  * A value that nobody has measured is "-". Units: bytes; rtt and waited in milliseconds; bandwidth in Mbit/s; utilisation in

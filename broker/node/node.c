@@ -215,7 +215,7 @@ static int node_attach(struct node *node, struct peer *peer, uint32_t session, s
 	}
 	if (node->draining) {
 		attach_refuse(peer->link, session, END_REFUSED,
-			      "the node is drained: it takes no new clients until `gleamctl drain --off` is said there");
+			      "the node is drained: it takes no new clients until `gleamctl drain --undo` is said there");
 		return 0;
 	}
 	/* Seats whose workers are still ending count: their GPU memory isn't free yet. */
@@ -440,6 +440,13 @@ void node_report(const struct node *node, struct report *report_out)
 	report.draining = node->draining;
 	snprintf(report.driver, sizeof(report.driver), "%.*s", (int)sizeof(report.driver) - 1, node->proc_setting.driver);
 	probe_gpus(node->probe, &report);
+	for (uint32_t i = 0; i < report.gpu_count; i++)
+		for (unsigned s = 0; s < node->seat_count; s++) {
+			uint32_t mask = seat_gpus(node->seats[s]);
+
+			/* Without one it may use them all. */
+			report.gpus[i].clients += !mask || (mask >> i & 1);
+		}
 	*report_out = report;
 }
 

@@ -4,7 +4,8 @@
  *
  *	u32 version, u32 sessions, u32 sessions_max, u32 warm, u32 busy_milli, u32 busy_now_milli, u32 busy_yours_milli,
  *	u32 draining, u64 others_rate, str driver,
- *	u32 gpus, then for each str name, u8 uuid[16], u64 memory, u64 memory_free, u32 utilisation, u64 speed,
+ *	u32 gpus, then for each str name, u8 uuid[16], u64 memory, u64 memory_free, u32 utilisation, u32 clients,
+ *	u64 speed,
  *	u32 seats, then for each u32 session, u64 busy_us, u64 gpu_us, u32 latency_us, u32 queued
  */
 #ifndef GLEAM_PROTO_STATS_H
@@ -18,7 +19,7 @@
 
 #include "broker/lib/codec.h"
 
-#define REPORT_VERSION	 2
+#define REPORT_VERSION	 3
 #define REPORT_GPUS_MAX	 16
 #define REPORT_NAME_SIZE 128
 #define REPORT_SEATS_MAX 256 /* of one broker that are told of; of more the first ones */
@@ -34,6 +35,7 @@ struct report_gpu {
 	uint64_t memory;      /* bytes */
 	uint64_t memory_free; /* or REPORT_UNKNOWN */
 	uint32_t utilisation; /* percent of time with a kernel running, by NVML, or REPORT_UNKNOWN32 */
+	uint32_t clients;     /* that may use it */
 	uint64_t speed;	      /* measured once, in parts of REPORT_SPEED_ONE; 0: not (yet) */
 };
 
@@ -83,6 +85,7 @@ static inline void report_put(struct writer *w, const struct report *report)
 		put_u64(w, gpu->memory);
 		put_u64(w, gpu->memory_free);
 		put_u32(w, gpu->utilisation);
+		put_u32(w, gpu->clients);
 		put_u64(w, gpu->speed);
 	}
 	put_u32(w, report->seat_count);
@@ -124,6 +127,7 @@ static inline bool report_get(struct reader *r, struct report *report_out)
 		gpu->memory = get_u64(r);
 		gpu->memory_free = get_u64(r);
 		gpu->utilisation = get_u32(r);
+		gpu->clients = get_u32(r);
 		gpu->speed = get_u64(r);
 	}
 	report.seat_count = get_u32(r);

@@ -24,6 +24,10 @@ told clients clients
 told stats stats "$(bg_pid held)"
 told version version
 told doctor doctor
+told policy policy
+told decisions decisions
+told drain drain attic
+told drain drain attic --undo
 told key_new key new "$TMP/key"
 told key_show key show "$TMP/key"
 "$ctl" status --json --socket "$TMP/node.sock" >"$TMP/node.json"

@@ -71,6 +71,16 @@ keys Tab d
 sees 'drain lab'
 keys Escape
 sees_not 'drain lab \('
+keys d
+sees 'drain lab'
+keys y Enter
+sees 'lab gets no new client of this machine'
+sees '^lab +drained '
+keys u
+sees 'take into use again: lab'
+keys y Enter
+sees 'lab takes new clients again'
+sees '^lab +ready '
 # A program that ends goes; a daemon that ends is told and looked for again.
 stop_bg two KILL || true
 sees_not "^ *$(bg_pid two) "

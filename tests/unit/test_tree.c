@@ -117,6 +117,7 @@ static int setup(void **state)
 	servers[0].report.gpus[0].memory = 4ull << 30;
 	servers[0].report.gpus[0].memory_free = 3ull << 30;
 	servers[0].report.gpus[0].utilisation = 97;
+	servers[0].report.gpus[0].clients = 2;
 	for (unsigned i = 0; i < 16; i++)
 		servers[0].report.gpus[0].uuid[i] = (uint8_t)(0xf0 + i);
 	servers[0].report.gpus[1].memory_free = REPORT_UNKNOWN;
@@ -206,7 +207,7 @@ static void test_lists(void **state)
 	lists("servers/lab", "address load age jitter rtt bandwidth state lanes clients gpus/");
 	lists("servers/lab/gpus", "0/ 1/");
 	lists("servers/attic/gpus", "");
-	lists("servers/lab/gpus/1", "name memory memory_free uuid utilisation speed");
+	lists("servers/lab/gpus/1", "name memory memory_free uuid utilisation speed clients");
 	lists("clients", "500/ session-9/");
 	lists("clients/500", "server state program uid calls bytes round_trips waited inflight memory stats");
 }
@@ -225,6 +226,7 @@ static void test_server_files(void **state)
 	reads("servers/lab/gpus/0/memory", "4294967296\n");
 	reads("servers/lab/gpus/0/memory_free", "3221225472\n");
 	reads("servers/lab/gpus/0/utilisation", "97\n");
+	reads("servers/lab/gpus/0/clients", "2\n");
 	reads("servers/lab/gpus/0/uuid", "GPU-f0f1f2f3-f4f5-f6f7-f8f9-fafbfcfdfeff\n");
 	assert_true(refreshes > 0);
 }
@@ -375,7 +377,7 @@ static void test_newest_session(void **state)
 /* The kernel says only what it was told, but a number is checked all the same. */
 static void test_ids(void **state)
 {
-	static const uint64_t wrong[] = { 0, 2, 1ull << 32, 15ull << 56, 255ull << 56, 6ull << 56 | 9ull << 48, 9ull << 56 | 6ull << 48,
+	static const uint64_t wrong[] = { 0, 2, 1ull << 32, 15ull << 56, 255ull << 56, 6ull << 56 | 9ull << 48, 9ull << 56 | 7ull << 48,
 					  11ull << 56 | 11ull << 48, UINT64_MAX };
 	struct tree_node node;
 

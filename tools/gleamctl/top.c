@@ -142,7 +142,9 @@ static bool servers_take(struct top *top, const json_t *servers)
 			snprintf(row->server, sizeof(row->server), "%s", text_of(server, "name"));
 			row->marked = strcmp(text_of(server, "state"), "unreachable") == 0;
 			if (g == 0) {
-				put(row->text, "%-14.14s %-12.12s ", text_of(server, "name"), text_of(server, "state"));
+				bool drained = json_is_true(json_object_get(server, "drained")) && strcmp(text_of(server, "state"), "ready") == 0;
+
+				put(row->text, "%-14.14s %-12.12s ", text_of(server, "name"), drained ? "drained" : text_of(server, "state"));
 				put_number(row->text, 6, has(server, "load") ? number_of(server, "load") : UNKNOWN, 2);
 				put_number(row->text, 8, number_of(server, "rtt_us") > 0 ? number_of(server, "rtt_us") / 1000 : UNKNOWN, 3);
 				put_number(row->text, 8, has(server, "bandwidth") ? number_of(server, "bandwidth") * 8 / 1e6 : UNKNOWN, 0);
