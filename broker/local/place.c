@@ -36,6 +36,8 @@ struct leaving {
 struct placed_server {
 	bool drained; /* by us */
 	struct netwatch_link interface; /* name "": not known */
+	const struct link *link;	/* of which that is; only compared */
+	uint64_t interface_ns;
 	uint64_t lane_bandwidth;
 	uint64_t lane_ns;     /* when it changed last */
 	double bandwidth;     /* as decisions see it */
@@ -113,8 +115,13 @@ static void server_look(struct place *place, unsigned index)
 		struct link_stats stats;
 
 		link_stats(link, &stats);
-		if (!netwatch_of_socket(place->watch, link_fd(link), &placed->interface))
-			placed->interface = (struct netwatch_link){ 0 };
+		/* Which it is changes with the link alone; what it is like, once a second or when it is told. */
+		if (placed->link != link || now - placed->interface_ns >= PLACE_LOOK_NS) {
+			if (!netwatch_of_socket(place->watch, link_fd(link), &placed->interface))
+				placed->interface = (struct netwatch_link){ 0 };
+			placed->link = link;
+			placed->interface_ns = now;
+		}
 		/* Its carrier is gone: the link doesn't know that yet. */
 		if (placed->interface.name[0] && !placed->interface.running)
 			state.up = false;
@@ -163,7 +170,11 @@ static void servers_look(struct place *place)
 
 static void interfaces_changed(void *owner)
 {
-	servers_look(owner);
+	struct place *place = owner;
+
+	for (unsigned i = 0; i < broker_server_count(place->broker); i++)
+		place->servers[i].interface_ns = 0;
+	servers_look(place);
 }
 
 int place_server_add(struct place *place, const char *name)
