@@ -132,6 +132,7 @@ void client_end(struct client *client, enum session_end end, const char *why)
 	snprintf(client->reason, sizeof(client->reason), "%s", why);
 	loop_timer_clear(client->loop, &client->timer);
 	loop_timer_clear(client->loop, &client->retry);
+	loop_timer_clear(client->loop, &client->pace_timer);
 	loop_timer_clear(client->loop, &client->again);
 	client_leave(client, true);
 	session_end_post(&client->mirror.shm, end);
@@ -173,6 +174,7 @@ static void client_gone(struct client *client)
 	client->state = CLIENT_GONE;
 	loop_timer_clear(client->loop, &client->timer);
 	loop_timer_clear(client->loop, &client->retry);
+	loop_timer_clear(client->loop, &client->pace_timer);
 	loop_timer_clear(client->loop, &client->again);
 	/* Ends the operations that are in flight. */
 	shutdown(client->fd, SHUT_RDWR);
@@ -270,6 +272,7 @@ void client_refuse(struct client *client, enum session_end end, const char *why)
 	put_str(&w, why);
 	loop_timer_clear(client->loop, &client->timer);
 	loop_timer_clear(client->loop, &client->retry);
+	loop_timer_clear(client->loop, &client->pace_timer);
 	if (client_packet(client, bytes, w.at, NULL, 0)) {
 		client_gone(client);
 		return;
@@ -801,6 +804,11 @@ static void client_packet_take(struct client *client, size_t size)
 	client_gone(client);
 }
 
+/* It may send again: the next round looks. */
+static void client_paced(void *arg)
+{
+}
+
 static void client_recv_done(void *arg, int res, uint32_t flags)
 {
 	struct client *client = arg;
@@ -877,6 +885,8 @@ struct client *client_new(struct broker *broker, struct loop *loop, int fd, uint
 	client->timer.fire = client_timer;
 	client->timer.arg = client;
 	client->retry.fire = client_settled;
+	client->pace_timer.fire = client_paced;
+	client->pace_timer.arg = client;
 	client->retry.arg = client;
 	client->again.fire = client_again;
 	client->again.arg = client;
@@ -954,6 +964,7 @@ bool client_view(const struct client *client, struct client_view *view_out)
 	view.server = client->server ? server_name(client->server) : "";
 	view.state = client->lost_ns ? "reconnecting" : states[client->state];
 	view.age_ns = loop_now_ns(client->loop) - client->born_ns;
+	view.pace = client->pace;
 	if (client->mirror.shm.base) {
 		const struct session_header *hdr = shm_header(&client->mirror.shm);
 		uint64_t queued = hdr->c2n.head - (client->direct ? hdr->c2n.tail : client->acknowledged);

@@ -70,6 +70,7 @@ struct client_view {
 	uint64_t waited_ns;
 	uint64_t inflight; /* bytes of commands and their data that the worker hasn't taken yet */
 	uint64_t memory;
+	double pace; /* commands a second that it is held to; 0: any number */
 	/* what went over the link */
 	uint64_t sent;
 	uint64_t received;

@@ -65,6 +65,15 @@ struct client {
 	bool bulk_was;	      /* and whether it was so */
 	uint64_t memory_most; /* bytes of device memory */
 	struct report_seat seat; /* what its node has told of it */
+	uint64_t seat_ns;	 /* when */
+	uint32_t latency_best_us;
+	uint64_t commands;	 /* sent */
+	uint64_t commands_told;	 /* of them at seat_ns */
+	/* it takes more than its part of a GPU: commands a second that it may send; 0: any number */
+	double pace;
+	double pace_left;	 /* that it may send now */
+	uint64_t pace_ns;	 /* when that was counted */
+	struct loop_timer pace_timer; /* set: it waits */
 
 	uint8_t *packet; /* LOCAL_MSG_MAX bytes */
 	struct msghdr recv_msg;

@@ -150,6 +150,10 @@ static void put_client(struct json *json, const struct broker *broker, const str
 	json_fixed(json, "waited_s", client->waited_s, 6);
 	json_u64(json, "inflight", client->inflight);
 	json_u64(json, "memory", client->memory);
+	if (client->pace > 0)
+		json_fixed(json, "pace", client->pace, 1);
+	else
+		json_null(json, "pace");
 	json_u64(json, "link_sent", client->link_sent);
 	json_u64(json, "link_received", client->link_received);
 	if (counts)

@@ -14,6 +14,7 @@
 #include "broker/lib/slot.h"
 #include "broker/local/client_private.h"
 
+#define FLOW_PACE_BURST_S 0.02 /* who is held back may send so much at once: a wake-up for each command would cost more than it */
 #define FLOW_RETRY_NS (2 * NS_PER_MS) /* to look again for room in a notice ring that is full: nothing wakes us for it */
 
 /* ---- out: commands ---- */
@@ -68,6 +69,25 @@ static int flow_bulk(struct client *client, const struct frame_hdr *hdr, const u
 	return journal_piece_landed(&client->pieces, &piece) ? 0 : flow_piece(client, &piece);
 }
 
+/* What it may send by now. False: nothing; a timer is set for the next. */
+static bool flow_pace(struct client *client)
+{
+	uint64_t now = loop_now_ns(client->loop);
+	double most = client->pace * FLOW_PACE_BURST_S;
+
+	client->pace_left += client->pace * (double)(now - client->pace_ns) / (double)NS_PER_S;
+	client->pace_ns = now;
+	if (most < 1)
+		most = 1;
+	if (client->pace_left > most)
+		client->pace_left = most;
+	if (client->pace_left >= 1)
+		return true;
+	loop_timer_set(client->loop, &client->pace_timer,
+		       now + (uint64_t)((1 - client->pace_left) / client->pace * (double)NS_PER_S) + NS_PER_MS);
+	return false;
+}
+
 /* Whole frames from the own position on, in one piece, at most a turn's worth. */
 static int flow_span(struct client *client)
 {
@@ -80,12 +100,16 @@ static int flow_span(struct client *client)
 	int got = 0;
 	int err = 0;
 
+	if (client->pace > 0 && !flow_pace(client))
+		return 0;
 	/* Switched off: a command a message, and the next one when this has gone. */
 	uint32_t most = client->mirror.off & OFF_COALESCE ? 1 : LINK_SPAN_MAX;
 
 	while (size < most && (got = ring_look(ring, &hdr, &frame)) == 1) {
 		if (size && frame != bytes + size)
 			break; /* the ring begins again */
+		if (client->pace > 0 && client->pace_left < 1)
+			break;
 		if (hdr.kind != FRAME_PAD && hdr.kind != FRAME_COMMAND)
 			err = -EPROTO;
 		else if (hdr.kind == FRAME_COMMAND && (hdr.flags & FRAME_BULK_UP)) {
@@ -97,6 +121,8 @@ static int flow_span(struct client *client)
 			return err;
 		ring_next(ring, &hdr);
 		size += RING_ALIGN(hdr.size);
+		client->commands++;
+		client->pace_left--;
 	}
 	if (size)
 		link_send(client->link, LINK_SPAN, client->mirror.id, &start, sizeof(start), bytes, size);
@@ -109,7 +135,7 @@ static bool flow_is_blocked(const struct client *client)
 	/* Switched off: a command a message, and the next one when this has gone. */
 	if (client->on_link && client->mirror.off & OFF_COALESCE && link_backlog(client->link))
 		return true;
-	return !client->on_link || client->resuming || link_backlog(client->link) >= CONN_BACKLOG_HIGH || mirror_is_full(&client->mirror);
+	return !client->on_link || client->pace_timer.place || client->resuming || link_backlog(client->link) >= CONN_BACKLOG_HIGH || mirror_is_full(&client->mirror);
 }
 
 /* The node may forget what has come. */

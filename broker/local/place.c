@@ -13,12 +13,14 @@
 #include "broker/local/client_private.h"
 #include "broker/local/netwatch.h"
 #include "broker/local/place_store.h"
+#include "broker/local/sched_share.h"
 #include "broker/local/server.h"
 
 #define PLACE_TICK_NS	  (500 * NS_PER_MS) /* as often as reports come */
 #define PLACE_LOOK_NS	  (1 * NS_PER_S)
 #define PLACE_SAVE_NS	  (30 * NS_PER_S)
 #define PLACE_SETTLE_NS	  (400 * NS_PER_MS) /* for a first link and report; a LAN needs a tenth of it */
+#define PLACE_SHARE_LEAST_S 0.2 /* between two reports of which shares are told */
 #define PLACE_LEAVING_NS  (1500 * NS_PER_MS)
 #define PLACE_LEAVING_MAX 64u
 #define PLACE_FRESH_NS	  (3 * NS_PER_S) /* a bandwidth that traffic has shown is believed for so long */
@@ -400,19 +402,68 @@ static const struct report_seat *seat_find(const struct report *report, uint32_t
 	return NULL;
 }
 
-void place_report(struct place *place, unsigned server, const struct report *report)
+/* What it has had of the GPU since the last report. False: too little time has passed to tell. */
+static bool share_of(const struct place *place, struct client *client, const struct report_seat *seat, struct share_client *out)
 {
-	const struct report_seat *seat;
+	uint64_t now = loop_now_ns(place->loop);
+	double passed = seconds(now - client->seat_ns);
+	bool told = client->seat_ns != 0 && passed > PLACE_SHARE_LEAST_S && seat->busy_us >= client->seat.busy_us &&
+		    seat->gpu_us >= client->seat.gpu_us;
 
-	for (unsigned i = 0; i < broker_client_count(place->broker); i++) {
+	if (seat->latency_us && (!client->latency_best_us || seat->latency_us < client->latency_best_us))
+		client->latency_best_us = seat->latency_us;
+	*out = (struct share_client){
+		.priority = client->route.program.priority,
+		.gpu = told ? (double)(seat->gpu_us - client->seat.gpu_us) / 1e6 / passed : 0,
+		.busy = told ? (double)(seat->busy_us - client->seat.busy_us) / 1e6 / passed : 0,
+		.latency = seat->latency_us ? seat->latency_us / 1e6 : SCHED_UNKNOWN,
+		.latency_best = client->latency_best_us ? client->latency_best_us / 1e6 : SCHED_UNKNOWN,
+		.rate = told ? (double)(client->commands - client->commands_told) / passed : 0,
+		.limit = client->pace,
+	};
+	client->seat = *seat;
+	client->seat_ns = now;
+	client->commands_told = client->commands;
+	return told;
+}
+
+/* Nobody is to have more of a GPU than others let him: what he may send follows what reports tell. */
+static void share(struct place *place, unsigned server, const struct report *report)
+{
+	struct share_client shares[REPORT_SEATS_MAX];
+	struct client *clients[REPORT_SEATS_MAX];
+	unsigned count = 0;
+
+	for (unsigned i = 0; i < broker_client_count(place->broker) && count < REPORT_SEATS_MAX; i++) {
 		struct client *client = broker_client(place->broker, i);
+		const struct report_seat *seat;
 
 		if (!client->placed || client->server != broker_server(place->broker, server))
 			continue;
 		seat = seat_find(report, client->mirror.id);
-		if (seat)
-			client->seat = *seat;
+		if (seat && share_of(place, client, seat, &shares[count]))
+			clients[count++] = client;
 	}
+	sched_share(shares, count);
+	for (unsigned i = 0; i < count; i++) {
+		struct client *client = clients[i];
+
+		if (shares[i].limit > 0 && client->pace <= 0)
+			log_info("pid %d (%s): held to %.0f commands a second, since others on %s wait", client->pid, client->program,
+				 shares[i].limit, sched_node_name(place->sched, server));
+		else if (shares[i].limit <= 0 && client->pace > 0)
+			log_info("pid %d (%s): not held back any more", client->pid, client->program);
+		if (client->pace <= 0)
+			client->pace_ns = loop_now_ns(place->loop);
+		client->pace = shares[i].limit;
+	}
+}
+
+void place_report(struct place *place, unsigned server, const struct report *report)
+{
+	const struct report_seat *seat;
+
+	share(place, server, report);
 	for (unsigned i = 0; i < PLACE_LEAVING_MAX; i++) {
 		struct leaving *leaving = &place->leaving[i];
 

@@ -63,6 +63,7 @@ static void client_take(const struct client *client, const struct client_view *v
 	out->waited_s = (double)view->waited_ns / (double)NS_PER_S;
 	out->inflight = view->inflight;
 	out->memory = view->memory;
+	out->pace = view->pace;
 	out->link_sent = view->sent;
 	out->link_received = view->received;
 }

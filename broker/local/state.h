@@ -53,6 +53,7 @@ struct state_client {
 	double waited_s;
 	uint64_t inflight; /* bytes */
 	uint64_t memory;   /* bytes of device memory */
+	double pace;	   /* commands a second that it is held to, for others' sake; 0: any number */
 	uint64_t link_sent;
 	uint64_t link_received;
 };
