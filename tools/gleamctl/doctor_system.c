@@ -121,7 +121,7 @@ void doctor_io_uring(struct doctor *doctor)
 	uname(&system);
 	if (fd >= 0) {
 		close(fd);
-		doctor_say(doctor, LEVEL_OK, "io_uring", NULL, "works on this kernel (%s)", system.release);
+		doctor_say(doctor, LEVEL_OK, "io_uring", NULL, "works");
 		return;
 	}
 	/* A user may be refused what the daemon, run by root, may do. */
