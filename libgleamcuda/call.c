@@ -24,6 +24,7 @@
 #include "libgleamcuda/off.h"
 #include "libgleamcuda/range.h"
 #include "libgleamcuda/session.h"
+#include "libgleamcuda/trace.h"
 
 #define NO_SLOT 0xffffu
 
@@ -78,6 +79,8 @@ CUresult call_enter(struct call *call, enum api api, enum needs needs, bool ptds
 	call->api = (uint16_t)api;
 	call->ptds = ptds;
 	call->touches = false;
+	call->trips = 0;
+	call->entered_ns = __builtin_expect(__atomic_load_n(&trace_on, __ATOMIC_RELAXED), 0) ? trace_now() : 0;
 	call->unawaited = false;
 	call->awaited = false;
 	call->failure = CUDA_SUCCESS;
@@ -357,6 +360,7 @@ static CUresult answer_wait(struct call *call, uint64_t *seq_out)
 	*seq_out = seq;
 	__atomic_store_n(&slot->state, SLOT_FREE, __ATOMIC_RELAXED);
 	spin_learn(&reply_spin, waited, spin_limit());
+	call->trips++;
 	COUNT(call, trips, 1);
 	COUNT(call, waited_ns, waited);
 	if (!answered || size < sizeof(hdr))
@@ -447,6 +451,7 @@ CUresult call_wait_progress(struct call *call, uint32_t word, uint64_t seq, stru
 counted:
 	waited = now_ns() - from;
 	spin_learn(&progress_spin, waited, spin_limit());
+	call->trips++;
 	COUNT(call, trips, 1);
 	COUNT(call, waited_ns, waited);
 	return result;

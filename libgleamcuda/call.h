@@ -53,6 +53,7 @@ struct call {
 	bool unawaited; /* more of this call follows, or it waits by itself: GLEAM_OFF waits for no answer to this command */
 	bool awaited;	/* this one is answered though its class says nothing of it */
 	CUresult failure; /* what such an answer said first: the call's result, if it is none of its own */
+	uint16_t trips; /* made so far */
 	uint64_t posted; /* sequence number of the newest command; 0: none */
 	uint64_t entered_ns; /* only while tracing */
 };

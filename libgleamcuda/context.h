@@ -77,7 +77,7 @@ CUresult thread_set(struct thread *thread, struct context *context);
 CUresult thread_push(struct thread *thread, struct context *context);
 /* NULL for an empty stack. */
 struct context *thread_pop(struct thread *thread);
-/* Have @hook called by each thread that ends, on that thread, with context_current() still in place. Four at most. */
+/* Have @hook called by each thread that ends, on that thread, with context_current() still in place. Six at most. */
 void thread_on_end(void (*hook)(struct thread *thread));
 
 /* ---- context.c, primary.c ---- */

@@ -17,6 +17,7 @@
 #include "libgleamcuda/context.h"
 #include "libgleamcuda/log.h"
 #include "libgleamcuda/session.h"
+#include "libgleamcuda/trace.h"
 
 /*
  * A cuInit that failed is not tried again for this long, or four times as long as it took: programs ask a dozen times while
@@ -109,6 +110,10 @@ CUresult do_cuInit(struct call *call, unsigned int Flags)
 		return CUDA_ERROR_NOT_INITIALIZED;
 	pthread_once(&fork_once, fork_watch);
 	pthread_mutex_lock(&init_lock);
+	trace_start();
+	/* The call that begins it all is the first in the file. */
+	if (!call->entered_ns && trace_on)
+		call->entered_ns = trace_now();
 	result = process_is_initialised() ? CUDA_SUCCESS : init_locked();
 	pthread_mutex_unlock(&init_lock);
 	return result;

@@ -21,6 +21,7 @@
 #include "libgleamcuda/log.h"
 #include "libgleamcuda/memory.h"
 #include "libgleamcuda/session.h"
+#include "libgleamcuda/trace.h"
 
 #define SERVICE_STACK (256u << 10) /* the deepest call is a memcpy or a write of printf text */
 
@@ -104,6 +105,7 @@ static void *service_run(void *arg)
 		if (ring_sleep_begin(&n2c))
 			ring_sleep_futex(&n2c, exposed_any() ? EXPOSED_EXCHANGE_NS : SESSION_LOOK_NS);
 		ring_sleep_end(&n2c);
+		trace_flush();
 	}
 	__atomic_store_n(&s->dead, 1, __ATOMIC_RELAXED);
 	shm_wake_all(&s->shm);

@@ -12,7 +12,7 @@
 
 #define STACK_FIRST 8	    /* room at first; programs nest 2 or 3 */
 #define STACK_MAX (1u << 20) /* beyond that a program pushes without ever popping */
-#define HOOKS_MAX 4
+#define HOOKS_MAX 6
 
 /* Initial-exec: a load relative to the thread pointer. The loader keeps room for pointers, not for whole structs. */
 static __thread struct thread *self __attribute__((tls_model("initial-exec")));

@@ -20,6 +20,8 @@ class Abi:
 		self.results = set()
 		self.alias = {}
 		self.streams = set()
+		self.handles = set() # pointers to what the driver alone knows
+		self.functions = set()
 		for body, name in re.findall(r"^typedef enum \w+ \{(.*?)^\} (\w+);", text, re.S | re.M):
 			self.names.add(name)
 			self.enums.add(name)
@@ -31,8 +33,10 @@ class Abi:
 				self.streams.add(name)
 		for name in re.findall(r"^typedef struct \w+ \*(\w+);", text, re.M):
 			self.names.add(name)
+			self.handles.add(name)
 		for name in re.findall(r"^typedef [^;{]*?\(\*(\w+)\)\(", text, re.M):
 			self.names.add(name)
+			self.functions.add(name)
 		for name in re.findall(r"^typedef int (\w+)\(", text, re.M):
 			self.names.add(name)
 		for target, name in re.findall(r"^typedef ((?:unsigned )?[\w ]+?) \*?(\w+);", text, re.M):
@@ -49,6 +53,9 @@ class Abi:
 			seen.add(base)
 			base = self.alias[base]
 		return "enum" if base in self.enums else base
+
+	def is_address(self, base):
+		return base in self.handles or base in self.functions or self.alias.get(base) in self.handles
 
 	def carries_stream(self, base):
 		return base == "CUstream" or base in self.streams or self.alias.get(base) in self.streams

@@ -22,6 +22,7 @@ import emit_procaddr
 import emit_reference
 import emit_stubs
 import emit_test
+import emit_trace
 import lock
 from abi import Abi
 from parse import Description, Errors
@@ -29,7 +30,7 @@ from text import Output
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 EMITTERS = (
-	emit_ops, emit_msg, emit_api, emit_stubs, emit_procaddr, emit_drv, emit_dispatch, emit_print, emit_test, emit_reference,
+	emit_ops, emit_msg, emit_api, emit_stubs, emit_procaddr, emit_drv, emit_dispatch, emit_print, emit_trace, emit_test, emit_reference,
 )
 
 
@@ -48,7 +49,8 @@ def main():
 	lock_path = os.path.join(os.path.dirname(options.files[0]), "numbers.lock")
 	description = Description(options.files, errors)
 	if not errors:
-		check.Checker(description, Abi(options.abi), errors, options.root).run()
+		description.abi = Abi(options.abi)
+		check.Checker(description, description.abi, errors, options.root).run()
 	if not errors:
 		numbers = lock.lock_read(lock_path, errors)
 		lock.lock_check(description, numbers, lock_path, errors, options.lock)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """stubs_FAMILY.c: the exported functions, and the bodies of those that need nothing but checks and their message."""
 
+import emit_trace
 import wire
 from text import head, quoted, wrapped
 
@@ -127,6 +128,7 @@ def export(description, entry, name, ptds):
 		text += f"\tif (__builtin_expect(result == CUDA_ERROR_INVALID_CONTEXT, 0))\n\t\tresult = {other};\n"
 	text += "\tif (result == CUDA_SUCCESS)\n"
 	text += wrapped(f"\t\tresult = do_{target.name}(", arguments, ");", "\t\t\t") + "\n"
+	text += emit_trace.call_lines(description.abi, entry)
 	return text + "\treturn call_leave(&call, result);\n}\n"
 
 
@@ -136,7 +138,7 @@ def emit(description, out):
 		if not entries:
 			continue
 		text = head(f"{family.title}: exported functions.")
-		text += '#include "libgleamcuda/call.h"\n'
+		text += '#include "libgleamcuda/call.h"\n#include "libgleamcuda/trace.h"\n'
 		if any(arg.kind == "device" for entry in entries for arg in entry.args):
 			text += '#include "libgleamcuda/device.h"\n'
 		text += '\n#include "gen/bodies.h"\n#include "gen/msg.h"\n\n'

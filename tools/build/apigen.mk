@@ -7,13 +7,13 @@ APIGEN_TOML := $(filter-out %/attributes.toml,$(sort $(wildcard libgleamcuda/api
 APIGEN_FROM := $(APIGEN_TOML) libgleamcuda/api/numbers.lock broker/proto/cuda_abi.h $(wildcard tools/apigen/*.py)
 
 GEN_STUBS := $(patsubst libgleamcuda/api/%.toml,$(O)/gen/stubs_%.c,$(filter-out %/internal.toml,$(APIGEN_TOML)))
-GEN_LIBRARY := $(GEN_STUBS) $(addprefix $(O)/gen/,ops.c api.c procaddr.c)
+GEN_LIBRARY := $(GEN_STUBS) $(addprefix $(O)/gen/,ops.c api.c procaddr.c trace_args.c)
 GEN_WORKER := $(addprefix $(O)/gen/,ops.c dispatch.c drv.c)
 GEN_PRINT := $(O)/gen/print.c $(O)/gen/ops.c
 GEN_EXPORT_MAP := $(O)/gen/export.map
 
 APIGEN_OUT := $(sort $(GEN_LIBRARY) $(GEN_WORKER) $(GEN_PRINT) $(GEN_EXPORT_MAP) $(addprefix $(O)/gen/,ops.h ops.dict msg.h api.h bodies.h \
-	procaddr.h drv.h worker_bodies.h print.h test_codec.c reference.md))
+	procaddr.h drv.h worker_bodies.h print.h trace_args.h test_codec.c reference.md))
 GENERATED += $(APIGEN_OUT)
 
 $(O)/gen/apigen.stamp: $(APIGEN_FROM)

@@ -34,6 +34,7 @@ struct options {
 	const char *code;
 	const char *name;
 	bool undo;	      /* drain */
+	const char *chrome; /* trace: file to write */
 	/* what is left of the command line */
 	char **words;
 	int count;
@@ -60,6 +61,8 @@ int show_servers(const struct options *options);
 int show_clients(const struct options *options);
 int show_stats(const struct options *options);
 int show_version(const struct options *options);
+/* trace.c */
+int trace_command(const struct options *options);
 /* top_screen.c */
 int top_command(const struct options *options);
 /* sched.c */

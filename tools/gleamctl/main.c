@@ -42,6 +42,10 @@ const struct command commands[] = {
 	  "\n"
 	  "  --undo          take it into use again\n" HELP_COMMON,
 	  0, 1, "jsu", drain_command },
+	{ "trace", "FILE", "calls that a program has recorded with GLEAM_TRACE=FILE: arguments, results, times, round trips",
+	  "  --chrome OUT    write a trace for ui.perfetto.dev or chrome://tracing into OUT instead of the list\n"
+	  "  --help          this text\n",
+	  1, 1, "O", trace_command },
 	{ "key", "new|show [FILE]", "make the key that daemons share, or show whose it is (never the secret)",
 	  "  new             make a key in FILE (default: /etc/gleam/key for root, ~/.config/gleam/key otherwise);\n"
 	  "                  a file that is there is never overwritten\n"
@@ -113,6 +117,7 @@ const struct option long_options[] = {
 	{ "code", required_argument, NULL, 'C' },
 	{ "name", required_argument, NULL, 'n' },
 	{ "sessions", required_argument, NULL, 'N' },
+	{ "chrome", required_argument, NULL, 'O' },
 	{ "memory", required_argument, NULL, 'M' },
 	{ "priority", required_argument, NULL, 'p' },
 	{ "undo", no_argument, NULL, 'u' },
@@ -136,6 +141,7 @@ static const struct {
 	{ 'b', offsetof(struct options, batch) },
 	{ 'l', offsetof(struct options, listen) },
 	{ 'N', offsetof(struct options, sessions) },
+	{ 'O', offsetof(struct options, chrome) },
 	{ 'M', offsetof(struct options, memory) },
 	{ 'C', offsetof(struct options, code) },
 	{ 'n', offsetof(struct options, name) },

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What a program recorded by GLEAM_TRACE=file, as a list or as a trace for Perfetto and Chrome. The file is another
+ * program's: every number is checked before it is used. One thread.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "broker/lib/error_text.h"
+#include "broker/proto/trace.h"
+#include "gen/api.h"
+#include "gen/trace_args.h"
+#include "tools/gleamctl/gleamctl.h"
+
+#define NS_PER_S 1000000000ull
+
+struct record {
+	uint64_t start_ns;
+	const uint8_t *bytes; /* in the file: a trace_call that was found sound, but for its texts */
+	uint32_t thread;
+};
+
+struct recording {
+	const uint8_t *bytes; /* the whole file */
+	size_t size;
+	struct trace_file head;
+	struct record *records;
+	size_t count;
+	size_t room;
+	uint64_t first_serial; /* of the chunks that are there */
+	uint64_t last_serial;
+	uint64_t chunks;
+};
+
+/* ---- reading ---- */
+
+static bool record_add(struct recording *r, const struct record *record)
+{
+	if (r->count == r->room) {
+		size_t room = r->room ? r->room * 2 : 4096;
+		struct record *records = realloc(r->records, room * sizeof(*records));
+
+		if (!records)
+			return false;
+		r->records = records;
+		r->room = room;
+	}
+	r->records[r->count++] = *record;
+	return true;
+}
+
+/* A whole record at @at of @left bytes; 0: what follows is none. */
+static uint32_t record_size(const uint8_t *at, uint32_t left)
+{
+	struct trace_call call;
+
+	if (left < sizeof(call))
+		return 0;
+	memcpy(&call, at, sizeof(call));
+	if (call.size < sizeof(call) || call.size > left || call.size % 8 || call.kind != TRACE_CALL || call.api >= API_COUNT ||
+	    call.args > TRACE_ARGS_MAX || call.args != trace_args[call.api].count ||
+	    sizeof(call) + call.args * 8u > call.size || call.end_ns < call.start_ns)
+		return 0;
+	return call.size;
+}
+
+static bool chunk_read(struct recording *r, const uint8_t *at)
+{
+	struct trace_chunk chunk;
+	uint32_t size;
+
+	memcpy(&chunk, at, sizeof(chunk));
+	/* Not begun yet, or cut off in the middle of being written. */
+	if (chunk.magic != TRACE_CHUNK_MAGIC || chunk.used > TRACE_CHUNK - sizeof(chunk))
+		return true;
+	r->chunks++;
+	if (!r->first_serial || chunk.serial < r->first_serial)
+		r->first_serial = chunk.serial;
+	if (chunk.serial > r->last_serial)
+		r->last_serial = chunk.serial;
+	at += sizeof(chunk);
+	for (uint32_t done = 0; (size = record_size(at + done, chunk.used - done)); done += size) {
+		struct trace_call call;
+
+		memcpy(&call, at + done, sizeof(call));
+		if (!record_add(r, &(struct record){ .start_ns = call.start_ns, .bytes = at + done, .thread = chunk.thread }))
+			return false;
+	}
+	return true;
+}
+
+static int by_start(const void *a, const void *b)
+{
+	const struct record *x = a, *y = b;
+
+	return x->start_ns < y->start_ns ? -1 : x->start_ns > y->start_ns;
+}
+
+/* 0, or an exit status after a complaint. */
+static int recording_read(struct recording *r, const char *path)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	struct stat stat;
+
+	if (fd < 0 || fstat(fd, &stat) < 0) {
+		int err = errno;
+
+		if (fd >= 0)
+			close(fd);
+		return failed("%s: %s; a program writes it when GLEAM_TRACE names it", path, strerror(err));
+	}
+	r->size = stat.st_size > 0 ? (size_t)stat.st_size : 0;
+	r->bytes = r->size >= sizeof(r->head) ? mmap(NULL, r->size, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
+	close(fd);
+	if (r->bytes == MAP_FAILED)
+		return failed("%s is not a trace: GLEAM_TRACE=%s makes one, from cuInit on", path, path);
+	memcpy(&r->head, r->bytes, sizeof(r->head));
+	if (r->head.magic != TRACE_MAGIC || r->head.chunk != TRACE_CHUNK)
+		return failed("%s is not a trace: GLEAM_TRACE=%s makes one, from cuInit on", path, path);
+	if (r->head.names_hash != trace_names_hash || r->head.api_count != API_COUNT)
+		return failed("%s was written by a library of another version: use its gleamctl", path);
+	r->head.program[sizeof(r->head.program) - 1] = '\0';
+	for (uint64_t at = TRACE_CHUNK; at < r->size; at += TRACE_CHUNK) {
+		const uint8_t *chunk = r->bytes + at;
+
+		if (r->size - at < sizeof(struct trace_chunk))
+			break;
+		/* The last one ends where the file does: what is missing has no records. */
+		if (r->size - at < TRACE_CHUNK) {
+			uint8_t *copy = calloc(1, TRACE_CHUNK);
+
+			if (!copy)
+				return failed("out of memory");
+			memcpy(copy, chunk, r->size - at);
+			chunk = copy; /* lives as long as we do */
+		}
+		if (!chunk_read(r, chunk))
+			return failed("out of memory");
+	}
+	qsort(r->records, r->count, sizeof(*r->records), by_start);
+	return 0;
+}
+
+/* ---- one call as text ---- */
+
+static void put_text(FILE *out, const uint8_t *text, size_t length, bool json)
+{
+	/* A program's bytes: nothing of them reaches a terminal unread. */
+	for (size_t i = 0; i < length; i++)
+		if (text[i] < ' ' || text[i] > '~' || text[i] == '"' || text[i] == '\\')
+			fprintf(out, json ? "\\u%04x" : "\\x%02x", text[i]);
+		else
+			fputc(text[i], out);
+}
+
+/* @text_at: where the next text argument of the record lies; moves on. */
+static void put_value(FILE *out, enum trace_arg_kind kind, uint64_t value, const struct trace_call *call, const uint8_t *bytes,
+		      uint32_t *text_at, bool json)
+{
+	uint32_t bits = (uint32_t)value;
+	float number;
+
+	switch (kind) {
+	case TRACE_ARG_I32:
+	case TRACE_ARG_OUT_I32:
+		fprintf(out, "%" PRId32, (int32_t)bits);
+		return;
+	case TRACE_ARG_U32:
+	case TRACE_ARG_OUT_U32:
+		fprintf(out, "%" PRIu32, bits);
+		return;
+	case TRACE_ARG_U64:
+	case TRACE_ARG_OUT_U64:
+		fprintf(out, "%" PRIu64, value);
+		return;
+	case TRACE_ARG_F32:
+	case TRACE_ARG_OUT_F32:
+		memcpy(&number, &bits, sizeof(number));
+		fprintf(out, "%g", (double)number);
+		return;
+	case TRACE_ARG_STR:
+		if (!value) {
+			fputs("NULL", out);
+			return;
+		}
+		fputs(json ? "\\\"" : "\"", out);
+		if (*text_at < call->size && bytes[*text_at] < call->size - *text_at) {
+			put_text(out, bytes + *text_at + 1, bytes[*text_at], json);
+			*text_at += 1u + bytes[*text_at];
+		}
+		fputs(json ? "\\\"" : "\"", out);
+		return;
+	case TRACE_ARG_STRUCT:
+		fputs("{...}", out);
+		return;
+	default:
+		fprintf(out, value ? "%#" PRIx64 : "NULL", value);
+	}
+}
+
+static void put_args(FILE *out, const struct trace_call *call, const uint8_t *bytes, bool json)
+{
+	const struct trace_args *known = &trace_args[call->api];
+	uint32_t text_at = (uint32_t)sizeof(*call) + call->args * 8u;
+
+	for (uint32_t i = 0; i < call->args; i++) {
+		uint64_t value;
+
+		memcpy(&value, bytes + sizeof(*call) + i * 8, 8);
+		fprintf(out, "%s%s=", i ? ", " : "", known->args[i].name);
+		put_value(out, known->args[i].kind, value, call, bytes, &text_at, json);
+	}
+}
+
+static const char *result_name(int32_t result)
+{
+	const struct error_text *text = error_text_find((unsigned int)result);
+
+	return text ? text->name : "an unknown result";
+}
+
+/* ---- forms ---- */
+
+static void list_print(const struct recording *r)
+{
+	time_t seconds = (time_t)(r->head.started_real_ns / NS_PER_S);
+	struct tm tm;
+	char when[32] = "?";
+
+	if (localtime_r(&seconds, &tm))
+		strftime(when, sizeof(when), "%Y-%m-%d %H:%M:%S", &tm);
+	printf("# ");
+	put_text(stdout, (const uint8_t *)r->head.program, strlen(r->head.program), false);
+	printf(", pid %" PRIu32 ", from %s on; %zu calls\n", r->head.pid, when, r->count);
+	if (r->chunks && r->last_serial - r->first_serial + 1 > r->chunks)
+		puts("# chunks are missing: the program is being recorded, or was killed");
+	else if (r->first_serial > 1)
+		puts("# the beginning is gone: the file holds the newest calls (GLEAM_TRACE_MIB)");
+	puts("#      ms   thread      us trips  command  call");
+	for (size_t i = 0; i < r->count; i++) {
+		struct trace_call call;
+
+		memcpy(&call, r->records[i].bytes, sizeof(call));
+		printf("%9.3f %8" PRIu32 " %7.1f %5u ", (double)(int64_t)(call.start_ns - r->head.started_ns) / 1e6, r->records[i].thread,
+		       (double)(call.end_ns - call.start_ns) / 1e3, call.trips);
+		if (call.seq)
+			printf("%8" PRIu64, call.seq);
+		else
+			printf("%8s", "-");
+		printf("  %s(", api_names[call.api]);
+		put_args(stdout, &call, r->records[i].bytes, false);
+		printf(") = %s\n", result_name(call.result));
+	}
+}
+
+/* The JSON that chrome://tracing and ui.perfetto.dev read: one complete event a call. */
+static void chrome_print(FILE *out, const struct recording *r)
+{
+	fprintf(out, "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"program\":\"");
+	put_text(out, (const uint8_t *)r->head.program, strlen(r->head.program), true);
+	fprintf(out, "\"},\"traceEvents\":[\n{\"ph\":\"M\",\"pid\":%" PRIu32 ",\"name\":\"process_name\",\"args\":{\"name\":\"library\"}}",
+		r->head.pid);
+	for (size_t i = 0; i < r->count; i++) {
+		struct trace_call call;
+
+		memcpy(&call, r->records[i].bytes, sizeof(call));
+		fprintf(out,
+			",\n{\"ph\":\"X\",\"pid\":%" PRIu32 ",\"tid\":%" PRIu32 ",\"cat\":\"%s\",\"name\":\"%s\",\"ts\":%.3f,\"dur\":%.3f,"
+			"\"args\":{\"call\":\"",
+			r->head.pid, r->records[i].thread, call.trips ? "waits" : "local", api_names[call.api],
+			(double)(int64_t)(call.start_ns - r->head.started_ns) / 1e3, (double)(call.end_ns - call.start_ns) / 1e3);
+		put_args(out, &call, r->records[i].bytes, true);
+		fprintf(out, "\",\"result\":\"%s\",\"command\":%" PRIu64 ",\"round_trips\":%u}}", result_name(call.result), call.seq,
+			call.trips);
+	}
+	fputs("\n]}\n", out);
+}
+
+int trace_command(const struct options *options)
+{
+	struct recording r = { 0 };
+	FILE *out;
+	int status = recording_read(&r, options->words[0]);
+
+	if (!status && options->chrome) {
+		out = fopen(options->chrome, "we");
+		if (!out)
+			return failed("%s: %s", options->chrome, strerror(errno));
+		chrome_print(out, &r);
+		if (ferror(out) | fclose(out))
+			status = failed("%s: can't be written whole: %s", options->chrome, strerror(errno));
+		else
+			printf("%zu calls in %s: open it in ui.perfetto.dev or chrome://tracing\n", r.count, options->chrome);
+	} else if (!status) {
+		list_print(&r);
+	}
+	free(r.records);
+	return status ? status : output_end();
+}
