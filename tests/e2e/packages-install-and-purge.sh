@@ -101,6 +101,9 @@ find "$upper" -mindepth 1 ! -type d -printf '%P\n' | sort | comm -13 "$TMP/befor
 [ ! -s "$TMP/left" ] || { echo "left behind or taken away: $(cat "$TMP/left")"; exit 1; }
 find "$upper" -mindepth 1 -printf '/%P\n' | grep -F gleam | grep -vE "^(/var/|/opt/gleam-test$|$OUT|$TMP)" >"$TMP/left" || true
 [ ! -s "$TMP/left" ] || { echo "left behind: $(cat "$TMP/left")"; exit 1; }
+for folder in /var/lib/gleam /var/cache/gleam; do
+	[ ! -e "$root$folder" ] || { echo "$folder is left behind"; exit 1; }
+done
 END
 PORT=$(free_port)
 KERNEL=$(ls -d /usr/src/linux-headers-*-cloud-amd64 /usr/src/linux-headers-*-amd64 2>/dev/null | sed 's|.*linux-headers-||' | sort -V | tail -n 1)
