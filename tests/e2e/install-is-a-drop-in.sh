@@ -40,7 +40,9 @@ make -s -C "$TOP" O="$OUT" PREFIX="$PREFIX" install
 "$PREFIX/sbin/gleamd" --no-fuse --socket "$TMP/node.sock" --listen "127.0.0.1:$PORT" --driver softgpu --key "$TMP/key" \
 	>"$TMP/node.log" 2>&1 &
 node=$!
-"$PREFIX/sbin/gleamd" --no-fuse --server "gpu=127.0.0.1:$PORT" --key "$TMP/key" >"$TMP/broker.log" 2>&1 &
+# The machine's own daemon would remember programs in /var/lib.
+printf '[scheduler]\nprofiles = no\n' >"$TMP/gleam.conf"
+"$PREFIX/sbin/gleamd" --config "$TMP/gleam.conf" --no-fuse --server "gpu=127.0.0.1:$PORT" --key "$TMP/key" >"$TMP/broker.log" 2>&1 &
 broker=$!
 trap 'kill $node $broker 2>/dev/null || true; wait || true' EXIT
 for _ in $(seq 100); do [ -S /run/gleam/gleamd.sock ] && grep -q ready "$TMP/node.log" && break; sleep 0.1; done
