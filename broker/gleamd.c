@@ -64,6 +64,7 @@ static void usage(FILE *out)
 	      "  --key FILE              the key that daemons share, made by `gleamctl key new`\n"
 	      "  --lanes N               bulk connections of a link, 1 to 16 (default: 4)\n"
 	      "  --keepalive SECONDS     silence after which a peer is given up (default: 15)\n"
+	      "  --compress auto|off     LZ4 for bulk where the link is slow and bytes shrink (default: auto)\n"
 	      "  --no-direct             programs on this machine's own GPUs go through gleamd, too\n"
 	      "  --warm N                workers started ahead (default: 1)\n"
 	      "  --mount DIR             where the /gleam tree is; --no-fuse: nowhere\n"
@@ -86,6 +87,7 @@ enum option_id {
 	OPT_KEEPALIVE,
 	OPT_GRACE,
 	OPT_NO_DIRECT,
+	OPT_COMPRESS,
 	OPT_WARM,
 	OPT_MOUNT,
 	OPT_NO_FUSE,
@@ -102,7 +104,7 @@ static const struct option options[] = {
 	{ "user", required_argument, NULL, OPT_USER },		 { "key", required_argument, NULL, OPT_KEY },
 	{ "lanes", required_argument, NULL, OPT_LANES },	 { "keepalive", required_argument, NULL, OPT_KEEPALIVE },
 	{ "grace", required_argument, NULL, OPT_GRACE },	 { "warm", required_argument, NULL, OPT_WARM },
-	{ "no-direct", no_argument, NULL, OPT_NO_DIRECT },
+	{ "no-direct", no_argument, NULL, OPT_NO_DIRECT },	 { "compress", required_argument, NULL, OPT_COMPRESS },
 	{ "mount", required_argument, NULL, OPT_MOUNT },	 { "no-fuse", no_argument, NULL, OPT_NO_FUSE },
 	{ "log", required_argument, NULL, OPT_LOG },		 { "foreground", no_argument, NULL, OPT_FOREGROUND },
 	{ "help", no_argument, NULL, OPT_HELP },		 { "version", no_argument, NULL, OPT_VERSION },
@@ -118,6 +120,7 @@ static int option_set(struct conf *conf, int id, char *value, char *why, size_t 
 	} settings[] = {
 		{ OPT_SOCKET, "daemon", "socket" },   { OPT_LISTEN, "node", "listen" }, { OPT_DRIVER, "node", "driver" },
 		{ OPT_WORKER, "node", "worker" },     { OPT_USER, "node", "user" },	{ OPT_KEY, "key", "file" },
+		{ OPT_COMPRESS, "link", "compress" },
 		{ OPT_LANES, "link", "lanes" },	      { OPT_GRACE, "link", "grace" },	{ OPT_WARM, "node", "warm" },
 		{ OPT_KEEPALIVE, "link", "keepalive" }, { OPT_MOUNT, "tree", "mount" }, { OPT_LOG, "daemon", "log" },
 	};

@@ -81,16 +81,15 @@ static void hello_send(struct conn *conn, const struct hello_info *info)
 	put_block(&w, info->id, HELLO_ID_SIZE);
 	put_str(&w, info->host);
 
-	struct link_hdr hdr = { .size = (uint32_t)(sizeof(hdr) + w.at), .type = LINK_HELLO };
+	struct link_hdr hdr = { .size = (uint32_t)(sizeof(hdr) + w.at), .type = LINK_HELLO, .flags = info->lz4 ? LINK_LZ4 : 0 };
 
 	conn_send(conn, &hdr, sizeof(hdr), bytes, w.at);
 }
 
-void hello_answer(struct conn *conn, uint32_t lane, uint32_t lanes, const uint8_t id[HELLO_ID_SIZE])
+void hello_answer(struct conn *conn, const struct hello_info *agreed)
 {
-	struct hello_info info = { .lane = lane, .lanes = lanes };
+	struct hello_info info = *agreed;
 
-	memcpy(info.id, id, HELLO_ID_SIZE);
 	hello_host(info.host);
 	hello_send(conn, &info);
 }
@@ -147,6 +146,7 @@ static int hello_read(struct hello *hello)
 		hello_refuse_version(hello, version, NULL);
 		return 0;
 	}
+	theirs.lz4 = hello->hdr.flags & LINK_LZ4;
 	theirs.lane = get_u32(&r);
 	theirs.lanes = get_u32(&r);
 	get_block(&r, hash, sizeof(hash));
@@ -177,7 +177,7 @@ static int hello_part(void *owner)
 
 	if (hello->in_body)
 		return hello_read(hello);
-	if (hdr->size < sizeof(*hdr) + 4 || hdr->size - sizeof(*hdr) > HELLO_SIZE_MAX || hdr->flags || hdr->session ||
+	if (hdr->size < sizeof(*hdr) + 4 || hdr->size - sizeof(*hdr) > HELLO_SIZE_MAX || (hdr->flags & ~LINK_LZ4) || hdr->session ||
 	    hdr->reserved || (hdr->type != LINK_HELLO && (hello->node || hdr->type != LINK_HELLO_REFUSED)))
 		return conn_blame(hello->conn, -EPROTO, "doesn't say hello");
 	hello->in_body = true;

@@ -21,6 +21,7 @@
 struct hello_info {
 	uint32_t lane;
 	uint32_t lanes; /* bulk lanes of the link */
+	bool lz4;	/* that side takes and wants it; in an answer: both do */
 	uint8_t id[HELLO_ID_SIZE];
 	char host[HELLO_HOST_SIZE];
 };
@@ -48,7 +49,7 @@ const char *hello_tenant(const struct hello *hello);
 void hello_abandon(struct hello *hello);
 
 /* A node's answer, on the connection of a lane or link that is there. */
-void hello_answer(struct conn *conn, uint32_t lane, uint32_t lanes, const uint8_t id[HELLO_ID_SIZE]);
+void hello_answer(struct conn *conn, const struct hello_info *agreed);
 void hello_host(char host_out[HELLO_HOST_SIZE]);
 /* Address and port of a peer, for log lines. */
 #define PEER_TEXT_SIZE 80

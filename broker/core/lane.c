@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "broker/core/pack.h"
 #include "broker/lib/clock.h"
 #include "broker/lib/codec.h"
 #include "broker/lib/log.h"
@@ -27,12 +28,13 @@
 #define LANE_UP_FIELDS	  24u /* of LINK_BULK_UP */
 #define LANE_KEEP_FIELDS  40u /* of LINK_BULK_KEEP */
 #define LANE_DOWN_FIELDS  16u /* of LINK_BULK_DOWN */
+#define LANE_LZ4_FIELD	  4u  /* behind them with LINK_LZ4 */
 #define LANE_MEASURE_NS	  (20 * NS_PER_MS) /* the kernel is asked so often while bytes go out, and once after */
 #define LANE_MEASURE_SIZE (1u << 20)	   /* less says more about the round trip than about the link */
 
 static_assert(LANE_PART_MAX + FRAME_SIZE_MAX + 64 < LINK_MSG_MAX, "a part and its frame are one message");
 
-enum lane_stage { STAGE_HEAD, STAGE_FIELDS, STAGE_BYTES, STAGE_FRAME, STAGE_SINK };
+enum lane_stage { STAGE_HEAD, STAGE_FIELDS, STAGE_BYTES, STAGE_PACKED, STAGE_FRAME, STAGE_SINK };
 
 struct lane {
 	/* set before the thread starts, then only read */
@@ -52,14 +54,17 @@ struct lane {
 	struct bulk_item *lent_item;
 	enum lane_stage stage;
 	struct link_hdr hdr;
-	uint8_t fields[LANE_KEEP_FIELDS] __attribute__((aligned(8)));
+	uint8_t fields[LANE_KEEP_FIELDS + LANE_LZ4_FIELD] __attribute__((aligned(8)));
 	struct bulk_keep keep;
 	struct mirror *target; /* counted, from FIELDS to the end of the message */
 	uint32_t offset;
 	uint64_t cookie; /* up */
 	uint64_t number; /* down */
-	uint32_t size; /* up: of the piece */
 	uint32_t left; /* bytes of the message that are still to come */
+	uint32_t size; /* of the bytes at hand, */
+	uint32_t stored; /* and of the LZ4 that stands for them */
+	uint8_t *packed; /* PACK_SIZE_MAX bytes, made at first need */
+	struct packer packer; /* of what goes out */
 	uint8_t *frame; /* FRAME_SIZE_MAX bytes */
 	uint8_t *sink;
 	bool stopping;
@@ -82,6 +87,7 @@ struct lane {
 	uint64_t sent;
 	uint64_t received;
 	uint64_t bandwidth;
+	uint64_t saved;
 
 	pthread_mutex_t lock;
 	/* guarded by lock */
@@ -131,7 +137,10 @@ static int lane_head(struct lane *lane)
 	bool keep = lane->node && hdr->type == LINK_BULK_KEEP;
 	uint32_t fields = keep ? LANE_KEEP_FIELDS : lane->node ? LANE_UP_FIELDS : LANE_DOWN_FIELDS;
 
-	if ((hdr->type != (lane->node ? LINK_BULK_UP : LINK_BULK_DOWN) && !keep) || hdr->flags || hdr->reserved ||
+	if (hdr->flags)
+		fields += LANE_LZ4_FIELD;
+	if ((hdr->type != (lane->node ? LINK_BULK_UP : LINK_BULK_DOWN) && !keep) ||
+	    hdr->flags > (lane->hello.lz4 ? LINK_LZ4 : 0) || hdr->reserved ||
 	    hdr->size > LINK_MSG_MAX || hdr->size < sizeof(*hdr) + fields)
 		return conn_blame(lane->conn, -EPROTO, "message %u of %u bytes has no place on a bulk lane", hdr->type,
 				  hdr->size);
@@ -157,6 +166,19 @@ static int lane_landed(struct lane *lane)
 	return 0;
 }
 
+static uint8_t *lane_place(const struct lane *lane)
+{
+	return (lane->node ? shm_up(&lane->target->shm) : shm_down(&lane->target->shm)) + lane->offset;
+}
+
+/* LZ4 is complete. Back references of it are read from session memory, which others write: that spoils its own bytes only. */
+static int lane_unpack(struct lane *lane)
+{
+	if (unpack(lane->packed, lane->stored, lane_place(lane), lane->size))
+		return conn_blame(lane->conn, -EPROTO, "%u bytes that are no LZ4 of %u", lane->stored, lane->size);
+	return lane_landed(lane);
+}
+
 static int lane_fields(struct lane *lane)
 {
 	struct reader r = reader_on(lane->fields, sizeof(lane->fields));
@@ -172,8 +194,9 @@ static int lane_fields(struct lane *lane)
 	lane->offset = get_u32(&r);
 
 	uint32_t size = get_u32(&r);
+	uint32_t sink = lane->left;
 
-	lane->size = size;
+	lane->size = lane->stored = size;
 	lane->keep = (struct bulk_keep){ 0 };
 	if (lane->hdr.type == LINK_BULK_KEEP) {
 		lane->keep.tag = get_u64(&r);
@@ -182,6 +205,13 @@ static int lane_fields(struct lane *lane)
 		right = lane->keep.total && lane->keep.total <= CACHE_CHUNK_SIZE && lane->keep.at <= lane->keep.total &&
 			size <= lane->keep.total - lane->keep.at &&
 			(lane->keep.tag || (lane->keep.at == 0 && lane->keep.total == size));
+	}
+	if (lane->hdr.flags & LINK_LZ4) {
+		lane->stored = get_u32(&r);
+		if (size > PACK_SIZE_MAX || lane->stored >= size || lane->stored > lane->left || !lane->stored)
+			return conn_blame(lane->conn, -EPROTO, "%u bytes of LZ4 for %u", lane->stored, size);
+		/* From here on as if the bytes themselves came. */
+		lane->left += size - lane->stored;
 	}
 	if (lane->offset > arena || size > arena - lane->offset || size > lane->left || size == 0)
 		right = false;
@@ -194,11 +224,22 @@ static int lane_fields(struct lane *lane)
 	if (!right)
 		return conn_blame(lane->conn, -EPROTO, "bulk bytes at %u, %u of them, don't fit", lane->offset, size);
 	lane->target = lane->ops->mirror(lane->link, lane->hdr.session);
-	if (!lane->target)
+	if (!lane->target) {
+		lane->left = sink;
 		return lane_sink_want(lane);
+	}
 	lane->left -= size;
-	lane->stage = STAGE_BYTES;
-	conn_want(lane->conn, (lane->node ? shm_up(&lane->target->shm) : shm_down(&lane->target->shm)) + lane->offset, size);
+	if (!(lane->hdr.flags & LINK_LZ4)) {
+		lane->stage = STAGE_BYTES;
+		conn_want(lane->conn, lane_place(lane), size);
+		return 0;
+	}
+	if (!lane->packed)
+		lane->packed = malloc(PACK_SIZE_MAX);
+	if (!lane->packed)
+		return -ENOMEM;
+	lane->stage = STAGE_PACKED;
+	conn_want(lane->conn, lane->packed, lane->stored);
 	return 0;
 }
 
@@ -224,6 +265,8 @@ static int lane_part(void *owner)
 		return lane_fields(lane);
 	case STAGE_BYTES:
 		return lane_landed(lane);
+	case STAGE_PACKED:
+		return lane_unpack(lane);
 	case STAGE_FRAME:
 		return lane_frame(lane);
 	case STAGE_SINK:
@@ -281,17 +324,34 @@ static void ready_give(struct lane *lane, struct lane_queue *queue, struct bulk_
 		mirror_put(mirror);
 }
 
+/*
+ * A message of bulk: its fields, and @size bytes at @bytes or LZ4 that stands for them; then @frame. @w has room left.
+ */
+static void item_send(struct lane *lane, const struct mirror *mirror, enum link_msg type, struct writer *w, const uint8_t *bytes,
+		      uint32_t size, const uint8_t *frame, uint32_t frame_size)
+{
+	uint32_t stored = size;
+	bool packed = lane->hello.lz4 && !(mirror->off & OFF_LZ4) && pack_try(&lane->packer, bytes, size, lane->bandwidth, &stored);
+	struct link_hdr hdr = { .type = (uint16_t)type, .session = mirror->id };
+
+	if (packed) {
+		put_u32(w, stored);
+		hdr.flags = LINK_LZ4;
+		__atomic_store_n(&lane->saved, lane->packer.saved, __ATOMIC_RELAXED);
+	}
+	assert(!w->fault);
+	hdr.size = (uint32_t)w->at + stored + frame_size;
+	memcpy(w->start, &hdr, sizeof(hdr));
+	conn_lend(lane->conn, w->start, w->at, packed ? lane->packer.packed : bytes, stored, frame, frame_size);
+}
+
 static void item_send_up(struct lane *lane, const struct mirror *mirror, struct bulk_item *item)
 {
-	uint8_t head[sizeof(struct link_hdr) + LANE_KEEP_FIELDS] __attribute__((aligned(8)));
+	uint8_t head[sizeof(struct link_hdr) + LANE_KEEP_FIELDS + LANE_LZ4_FIELD] __attribute__((aligned(8)));
 	struct writer w = writer_on(head, sizeof(head));
 	bool keep = item->keep.total != 0;
 
-	put_u32(&w, (uint32_t)sizeof(struct link_hdr) + (keep ? LANE_KEEP_FIELDS : LANE_UP_FIELDS) + item->size);
-	put_u16(&w, keep ? LINK_BULK_KEEP : LINK_BULK_UP);
-	put_u16(&w, 0);
-	put_u32(&w, mirror->id);
-	put_u32(&w, 0);
+	w.at = sizeof(struct link_hdr);
 	put_u64(&w, item->seq);
 	put_u64(&w, item->cookie);
 	put_u32(&w, item->offset);
@@ -301,26 +361,22 @@ static void item_send_up(struct lane *lane, const struct mirror *mirror, struct 
 		put_u32(&w, item->keep.at);
 		put_u32(&w, item->keep.total);
 	}
-	conn_lend(lane->conn, head, w.at, shm_up(&mirror->shm) + item->offset, item->size, NULL, 0);
+	item_send(lane, mirror, keep ? LINK_BULK_KEEP : LINK_BULK_UP, &w, shm_up(&mirror->shm) + item->offset, item->size, NULL, 0);
 	item->done = item->size;
 }
 
 static void item_send_down(struct lane *lane, const struct mirror *mirror, struct bulk_item *item)
 {
-	uint8_t head[sizeof(struct link_hdr) + 16] __attribute__((aligned(8)));
+	uint8_t head[sizeof(struct link_hdr) + LANE_DOWN_FIELDS + LANE_LZ4_FIELD] __attribute__((aligned(8)));
 	struct writer w = writer_on(head, sizeof(head));
 	uint32_t size = item->size - item->done < LANE_PART_MAX ? item->size - item->done : LANE_PART_MAX;
 	uint32_t behind = size == item->size - item->done ? item->frame_size : 0;
 
-	put_u32(&w, (uint32_t)sizeof(head) + size + behind);
-	put_u16(&w, LINK_BULK_DOWN);
-	put_u16(&w, 0);
-	put_u32(&w, mirror->id);
-	put_u32(&w, 0);
+	w.at = sizeof(struct link_hdr);
 	put_u64(&w, item->number);
 	put_u32(&w, item->offset + item->done);
 	put_u32(&w, size);
-	conn_lend(lane->conn, head, w.at, shm_down(&mirror->shm) + item->offset + item->done, size, item->frame, behind);
+	item_send(lane, mirror, LINK_BULK_DOWN, &w, shm_down(&mirror->shm) + item->offset + item->done, size, item->frame, behind);
 	item->done += size;
 }
 
@@ -443,6 +499,11 @@ void lane_bytes(const struct lane *lane, uint64_t *sent_out, uint64_t *received_
 	*received_out = __atomic_load_n(&lane->received, __ATOMIC_RELAXED);
 }
 
+uint64_t lane_saved(const struct lane *lane)
+{
+	return __atomic_load_n(&lane->saved, __ATOMIC_RELAXED);
+}
+
 uint64_t lane_bandwidth(const struct lane *lane)
 {
 	return __atomic_load_n(&lane->bandwidth, __ATOMIC_RELAXED);
@@ -509,7 +570,7 @@ static void *lane_main(void *arg)
 	conn_adopt(lane->conn, lane->loop, &conn_ops, lane);
 	lane_head_want(lane);
 	if (lane->node)
-		hello_answer(lane->conn, lane->hello.lane, lane->hello.lanes, lane->hello.id);
+		hello_answer(lane->conn, &lane->hello);
 	sem_post(&lane->born);
 	loop_run(lane->loop);
 	return NULL;
@@ -600,5 +661,7 @@ void lane_free(struct lane *lane)
 	sem_destroy(&lane->born);
 	free(lane->frame);
 	free(lane->sink);
+	free(lane->packed);
+	pack_fini(&lane->packer);
 	free(lane);
 }

@@ -40,6 +40,8 @@ void lane_bulk(struct lane *lane, struct mirror *mirror, struct bulk_item *item)
 uint64_t lane_queued(const struct lane *lane);
 /* Sent and received bytes. */
 void lane_bytes(const struct lane *lane, uint64_t *sent_out, uint64_t *received_out);
+/* Bytes that it did not send, since LZ4 stood for them. */
+uint64_t lane_saved(const struct lane *lane);
 /* Bytes a second while there were bytes to send, the newest of them counting most; 0: too few have been. */
 uint64_t lane_bandwidth(const struct lane *lane);
 

@@ -481,6 +481,7 @@ void link_lane_take(struct link *link, struct conn *conn, const struct hello_inf
 	struct link_lane *slot = &link->lanes[hello->lane - 1];
 
 	slot->hello = *hello;
+	slot->hello.lz4 = hello->lz4 && link->setting.compress;
 	lane_move(slot, conn);
 }
 
@@ -614,6 +615,7 @@ static void command_hello_done(void *owner, struct hello *hello, const struct he
 
 	link->greeting = NULL;
 	link->pending--;
+	link->hello.lz4 = link->hello.lz4 && theirs->lz4;
 	snprintf(link->host, sizeof(link->host), "%s", theirs->host);
 	link_command_take(link, hello_take(hello));
 	for (unsigned i = 0; i < link->hello.lanes && link->state != LINK_LOST; i++)
@@ -644,6 +646,7 @@ struct link *link_connect(struct loop *loop, int fd, const struct link_setting *
 	    getrandom(link->hello.id, sizeof(link->hello.id), 0) != (ssize_t)sizeof(link->hello.id))
 		goto free_link;
 	link->hello.lanes = setting->lanes;
+	link->hello.lz4 = setting->compress;
 	hello_host(link->hello.host);
 	link->greeting = hello_new(loop, fd, setting->keys, &link->hello, &hello_ops, link);
 	if (!link->greeting) {
@@ -680,10 +683,11 @@ struct link *link_accept(struct loop *loop, struct conn *conn, const struct hell
 	}
 	link->node = true;
 	link->hello = *hello;
+	link->hello.lz4 = hello->lz4 && setting->compress;
 	peer_text(conn_fd(conn), link->peer);
 	snprintf(link->host, sizeof(link->host), "%s", hello->host);
 	link_command_take(link, conn);
-	hello_answer(conn, 0, hello->lanes, hello->id);
+	hello_answer(conn, &link->hello);
 	return link;
 }
 
@@ -830,6 +834,7 @@ void link_stats(const struct link *link, struct link_stats *stats_out)
 		if (bandwidth > stats.bandwidth)
 			stats.bandwidth = bandwidth;
 		lane_bytes(link->lanes[i].lane, &sent, &received);
+		stats.saved += lane_saved(link->lanes[i].lane);
 		stats.sent += sent;
 		stats.received += received;
 	}

@@ -41,6 +41,7 @@ struct link_ops {
 struct link_setting {
 	struct tls_keys *keys; /* NULL: cleartext */
 	unsigned lanes;	       /* broker: how many */
+	bool compress;	       /* LZ4 for bulk, where it pays and the other side has it, too */
 	uint64_t keepalive_ns; /* silence after which the peer is given up */
 };
 
@@ -57,6 +58,7 @@ struct link_stats {
 	uint64_t sent;
 	uint64_t received;
 	uint64_t bandwidth;   /* bytes a second towards the node, as the fastest bulk lane has seen it; 0: not yet */
+	uint64_t saved;	      /* bytes that we did not send, since LZ4 stood for them */
 	unsigned lanes;
 	bool tls;
 };

@@ -6,7 +6,7 @@
  *	[servers] NAME = ADDRESS:PORT ...
  *	[node]    listen, driver, worker, user, warm, speed, sessions, sessions_per_link
  *	[scheduler] policy, profiles
- *	[link]    lanes, keepalive, grace, direct
+ *	[link]    lanes, keepalive, grace, direct, compress
  *	[cache]   use (auto, on, off), memory, disk, dir (a directory, or no)
  *	[key]     file
  *	[tree]    mount (a directory, or no)
@@ -56,6 +56,7 @@ struct conf {
 	unsigned lanes;
 	uint64_t keepalive_ms;
 	uint64_t grace_ms;
+	bool compress; /* LZ4 for bulk, where it pays */
 	bool direct; /* programs on this machine's own GPUs share memory with their workers */
 	char key_file[CONF_PATH_SIZE];
 	enum conf_cache_use cache_use;

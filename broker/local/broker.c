@@ -381,7 +381,7 @@ int broker_start(struct loop *loop, const struct conf *conf, struct tls_keys *ke
 	broker->fd = -1;
 	broker->born_ns = clock_ns();
 	broker->link_setting = (struct link_setting){
-		.keys = keys, .lanes = conf->lanes, .keepalive_ns = conf->keepalive_ms * NS_PER_MS,
+		.keys = keys, .lanes = conf->lanes, .compress = conf->compress, .keepalive_ns = conf->keepalive_ms * NS_PER_MS,
 	};
 	broker->retry.fire = broker_retry;
 	broker->retry.arg = broker;

@@ -92,6 +92,7 @@ static void put_server(struct json *json, const struct state_server *server)
 		else
 			json_null(json, "bandwidth_usable");
 		json_str(json, "interface", server->interface);
+		json_u64(json, "saved", server->link.saved);
 		json_u64(json, "retransmits", server->link.retransmits);
 		json_u64(json, "sent", server->link.sent);
 		json_u64(json, "received", server->link.received);

@@ -746,7 +746,7 @@ int node_start(struct loop *loop, const struct conf *conf, struct tls_keys *keys
 		goto no_memory;
 	node->loop = loop;
 	node->conf = conf;
-	node->link_setting = (struct link_setting){ .keys = keys, .keepalive_ns = conf->keepalive_ms * NS_PER_MS };
+	node->link_setting = (struct link_setting){ .keys = keys, .compress = conf->compress, .keepalive_ns = conf->keepalive_ms * NS_PER_MS };
 	node->seat_max = conf->sessions_max;
 	node->seats = calloc(node->seat_max, sizeof(struct seat *));
 	node->had_work = calloc(node->seat_max, sizeof(bool));

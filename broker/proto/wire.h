@@ -102,7 +102,7 @@ static_assert(sizeof(struct cache_id) == 24, "cache_id is fixed on the wire");
 
 /* ---- links: between a broker and a node, inside TLS ---- */
 
-#define LINK_VERSION   4
+#define LINK_VERSION   5
 #define LINK_MSG_MAX   (SESSION_CELL_SIZE_MAX + 4096u)
 #define SESSION_CELL_SIZE_MAX (1u << 20)
 #define LINK_PORT      4711
@@ -114,11 +114,19 @@ static_assert(sizeof(struct cache_id) == 24, "cache_id is fixed on the wire");
 struct link_hdr {
 	uint32_t size; /* whole message, header included; LINK_MSG_MAX at most */
 	uint16_t type; /* enum link_msg */
-	uint16_t flags; /* 0 */
+	uint16_t flags; /* enum link_flag */
 	uint32_t session; /* chosen by the broker; 0 for the link itself */
 	uint32_t reserved; /* 0 */
 };
 static_assert(sizeof(struct link_hdr) == 16, "link_hdr is fixed on the wire");
+
+enum link_flag {
+	/*
+	 * HELLO: LZ4 is taken, and wanted; a link whose both ends say so has it. BULK_UP, BULK_DOWN: another u32 behind the fields says
+	 * how many bytes of LZ4 (one block) stand for the size bytes that the fields speak of; fewer.
+	 */
+	LINK_LZ4 = 1,
+};
 
 enum link_msg {
 	/* both ways, first on every lane: u32 version, u32 lane number, u32 lanes, u8 hash[32] of the protocol

@@ -65,6 +65,14 @@ against("bulk bytes out of the arena", lambda c, b, s: b.send(message(BULK_DOWN,
 against("bulk bytes over the message", lambda c, b, s: b.send(message(BULK_DOWN, s, struct.pack("<QII", 1, 0, 65) + bytes(64))), 3)
 against("a frame behind bulk bytes that lies", lambda c, b, s: b.send(
     message(BULK_DOWN, s, struct.pack("<QII", 1, 0, 64) + bytes(64) + frame(size=77))), 3)
+lz4 = lambda size, stored, raw: lambda c, b, s: b.send(
+    message(BULK_DOWN, s, struct.pack("<QIII", 1, 0, size, stored) + raw, flags=1))
+against("LZ4 that is none", lz4(64, 3, bytes(3)), 3)
+against("LZ4 as long as its bytes", lz4(64, 64, bytes(64)), 3)
+against("LZ4 over its message", lz4(64, 60, bytes(10)), 3)
+against("LZ4 of nothing", lz4(64, 0, b""), 3)
+against("LZ4 of more than a piece", lz4((1 << 20) + 1, 64, bytes(64)), 3)
+against("an unknown flag on a lane", lambda c, b, s: b.send(message(BULK_DOWN, s, struct.pack("<QII", 1, 0, 64) + bytes(64), flags=2)), 3)
 against("a command on a lane", lambda c, b, s: b.send(message(FRAME, s, frame())), 3)
 against("an endless message", lambda c, b, s: c.send(message(FRAME, s, b"", size=0xffffffff)), 3)
 against("an unknown message", lambda c, b, s: c.send(message(99, s)), 3)
@@ -133,6 +141,7 @@ def closes(what, raw):
 
 closes("no hello", message(PING, 0, bytes(8)))
 closes("a long hello", message(HELLO, 0, bytes(2000)))
+closes("a hello with unknown flags", hello(HASH, flags=2))
 closes("no lanes", hello(HASH, 0, 0))
 closes("too many lanes", hello(HASH, 0, 17))
 closes("a lane beyond", hello(HASH, 3, 2))

@@ -29,7 +29,7 @@ static void test_all_settings(void **state)
 				    "[servers]\na = 10.0.0.1:4711\nb = [::1]:99\na = 10.0.0.2\n"
 				    "[node]\nlisten = 0.0.0.0:4711\ndriver = softgpu\nworker = /w\nuser = me\nwarm = 0\n"
 				    "sessions = 9\nsessions_per_link = 3\n"
-				    "[link]\nlanes = 16\nkeepalive = 2.5\ngrace = 0\ndirect = no\n[key]\nfile = /k\n[tree]\nmount = no\n"
+				    "[link]\nlanes = 16\nkeepalive = 2.5\ngrace = 0\ndirect = no\ncompress = off\n[key]\nfile = /k\n[tree]\nmount = no\n"
 				    "[cache]\nuse = on\nmemory = 512M\ndisk = 3T\ndir = /c\n",
 				    why, sizeof(why)),
 			 0);
@@ -43,6 +43,7 @@ static void test_all_settings(void **state)
 	assert_int_equal(conf.warm, 0);
 	assert_int_equal(conf.lanes, 16);
 	assert_false(conf.direct);
+	assert_false(conf.compress);
 	assert_int_equal(conf.keepalive_ms, 2500);
 	assert_string_equal(conf.mount, "");
 	assert_int_equal(conf.cache_use, CACHE_ON);
@@ -70,6 +71,7 @@ static void test_mistakes_have_a_line(void **state)
 		{ "[cache]\nmemory = 5X\n", "f:2: `5X` is not a number of bytes" },
 		{ "[cache]\ndisk = 99999999T\n", "f:2: `99999999T` is not a number of bytes" },
 		{ "[link]\nlanes = 0\n", "f:2: `0` is not a number from 1 to 16" },
+		{ "[link]\ncompress = on\n", "f:2: `on` is not auto or off" },
 		{ "[link]\ndirect = maybe\n", "f:2: `maybe` is not yes or no" },
 		{ "[link]\nlanes = 2x\n", "f:2: `2x`" },
 		{ "[link]\nlanes = 99999999999999999999\n", "f:2: " },

@@ -1,7 +1,7 @@
 # gleamd, and the tests of its parts.
 
 BROKER_LIB := $(addprefix broker/lib/,ring.c shm.c slot.c fd.c log.c hash.c key.c conf.c json.c visible.c chunk.c)
-BROKER_CORE := $(addprefix broker/core/,loop.c record.c tls.c conn.c hello.c lane.c link.c address.c jobs.c)
+BROKER_CORE := $(addprefix broker/core/,loop.c record.c pack.c tls.c conn.c hello.c lane.c link.c address.c jobs.c)
 BROKER_NODE := $(addprefix broker/node/,proc.c pool.c seat.c gate.c setting.c probe.c probe_main.c probe_speed.c gpus.c node.c \
 	cache.c store.c store_disk.c store_memory.c store_part.c)
 # Free of I/O: gleam-sim runs the same.
@@ -10,7 +10,7 @@ SCHED := $(addprefix broker/local/,sched.c sched_cost.c sched_profile.c sched_po
 BROKER_LOCAL := $(addprefix broker/local/,dial.c server.c route.c client.c flow.c journal.c broker.c state.c control.c kdev.c knl.c \
 	place.c place_store.c place_show.c control_sched.c netwatch.c) $(SCHED)
 BROKER_LOCAL += $(addprefix broker/local/,cache.c cache_client.c cfile.c held.c)
-BROKER_LIBS := -lm -luring -lssl -lcrypto -linih -ldl $(shell $(PKG_CONFIG) --libs libnl-genl-3.0 libnl-route-3.0)
+BROKER_LIBS := -lm -luring -llz4 -lssl -lcrypto -linih -ldl $(shell $(PKG_CONFIG) --libs libnl-genl-3.0 libnl-route-3.0)
 CPPFLAGS += $(shell $(PKG_CONFIG) --cflags libnl-genl-3.0 libnl-route-3.0)
 ifeq ($(CONFIG_GLEAM_FUSE),y)
 BROKER_LOCAL += $(addprefix broker/local/,tree.c tree_node.c tree_file.c tree_mount.c metrics.c)
@@ -35,6 +35,7 @@ $(eval $(call unit,test_journal,tests/unit/test_journal.c broker/local/journal.c
 $(eval $(call unit,test_json,tests/unit/test_json.c broker/lib/json.c))
 $(eval $(call unit,test_loop,tests/unit/test_loop.c broker/core/loop.c broker/lib/fd.c broker/lib/log.c,-luring -lseccomp))
 $(eval $(call unit,test_tls,tests/unit/test_tls.c broker/core/tls.c broker/core/record.c broker/lib/chunk.c,-lssl -lcrypto))
+$(eval $(call unit,test_pack,tests/unit/test_pack.c broker/core/pack.c,-llz4))
 $(eval $(call unit,test_spin,tests/unit/test_spin.c,))
 $(eval $(call unit,test_store,tests/unit/test_store.c broker/node/store.c broker/node/store_disk.c broker/node/store_memory.c \
 	broker/node/store_part.c broker/local/held.c broker/core/jobs.c broker/lib/chunk.c broker/lib/fd.c broker/lib/log.c,-lcrypto))
