@@ -183,10 +183,14 @@ CUresult do_cuMemHostGetFlags(struct call *call, unsigned int *pFlags, void *p)
 
 	if (!pFlags || !p || !range_find((uint64_t)(uintptr_t)p, &range))
 		return CUDA_ERROR_INVALID_VALUE;
-	/* Of registered memory the manual promises nothing. */
-	if (range.kind != RANGE_HOST_MADE)
+	if (range.kind == RANGE_HOST_MADE) {
+		*pFlags = (unsigned int)(uintptr_t)range.owner;
+		return CUDA_SUCCESS;
+	}
+	if (range.kind != RANGE_HOST_REGISTERED)
 		return CUDA_ERROR_INVALID_VALUE;
-	*pFlags = (unsigned int)(uintptr_t)range.owner;
+	/* The manual promises nothing of registered memory; the driver tells it as made memory, mapped in any case. */
+	*pFlags = ((unsigned int)(uintptr_t)range.owner & CU_MEMHOSTREGISTER_PORTABLE) | CU_MEMHOSTALLOC_DEVICEMAP;
 	return CUDA_SUCCESS;
 }
 

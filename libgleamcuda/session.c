@@ -281,6 +281,12 @@ static int open_answer(int fd, struct opened *opened_out)
 		err = -EPROTO;
 	if (err)
 		goto close_fds;
+	/* A program that has closed its stdout may still write to number 1, and so do we when a kernel prints. */
+	fds[0] = fd_above_stdio(fds[0]);
+	if (fds[0] < 0) {
+		err = -EMFILE;
+		goto close_fds;
+	}
 	err = shm_map(&opened_out->shm, fds[0], protocol_hash); /* takes the descriptor */
 	fds[0] = -1;
 	if (err) {

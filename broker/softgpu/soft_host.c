@@ -150,9 +150,11 @@ SOFT_API(cuMemHostGetFlags, unsigned int *flags, void *pointer)
 	SOFT_ENTER(context);
 	if (!flags)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!soft_map_find((uint64_t)(uintptr_t)pointer, &range) || range.kind != SOFT_RANGE_HOST)
+	if (!soft_map_find((uint64_t)(uintptr_t)pointer, &range) ||
+	    (range.kind != SOFT_RANGE_HOST && range.kind != SOFT_RANGE_REGISTERED))
 		return CUDA_ERROR_INVALID_VALUE;
 	/* With unified addresses all of it is mapped, whatever was asked. */
-	*flags = range.flags | CU_MEMHOSTALLOC_DEVICEMAP;
+	*flags = range.kind == SOFT_RANGE_HOST ? range.flags : range.flags & CU_MEMHOSTREGISTER_PORTABLE;
+	*flags |= CU_MEMHOSTALLOC_DEVICEMAP;
 	return CUDA_SUCCESS;
 }

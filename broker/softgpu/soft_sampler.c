@@ -143,7 +143,7 @@ static float channel_float(const struct sampler_format *format, uint32_t bits)
 	}
 }
 
-/* The border's channel: of integers that stand for parts of one it is stored as they are. */
+/* The border's channel: of integers that stand for parts of one it is stored as they are, halves towards below (H200). */
 static float border_float(const struct sampler_format *format, float value)
 {
 	double most = format->size == 1 ? 255 : 65535;
@@ -153,10 +153,10 @@ static float border_float(const struct sampler_format *format, float value)
 		return value;
 	case SAMPLER_UINT:
 	case SAMPLER_UNORM:
-		return (float)(rint(fmin(fmax((double)value, 0), 1) * most) / most);
+		return (float)(ceil(fmin(fmax((double)value, 0), 1) * most - 0.5) / most);
 	default:
 		most = format->size == 1 ? 127 : 32767;
-		return (float)(rint(fmin(fmax((double)value, -1), 1) * most) / most);
+		return (float)(ceil(fmin(fmax((double)value, -1), 1) * most - 0.5) / most);
 	}
 }
 

@@ -298,6 +298,7 @@ static void pools(void)
 
 static void pointers(void)
 {
+	static unsigned char registered[8192];
 	CUpointer_attribute which[] = { CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_RANGE_SIZE };
 	unsigned int type = 0, ordinal = 77, flags = 77, one = 1;
 	void *host = NULL, *found = NULL;
@@ -331,6 +332,10 @@ static void pointers(void)
 	EXPECT(cuPointerGetAttribute(&found, CU_POINTER_ATTRIBUTE_HOST_POINTER, at), CUDA_SUCCESS);
 	CHECK(found == host, "the host pointer of a device pointer");
 	EXPECT(cuMemHostGetFlags(&flags, &flags), CUDA_ERROR_INVALID_VALUE);
+	EXPECT(cuMemHostRegister(registered, sizeof(registered), CU_MEMHOSTREGISTER_PORTABLE), CUDA_SUCCESS);
+	EXPECT(cuMemHostGetFlags(&flags, registered), CUDA_SUCCESS);
+	CHECK(flags == (CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP), "flags %#x of registered memory", flags);
+	EXPECT(cuMemHostUnregister(registered), CUDA_SUCCESS);
 	EXPECT(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, (CUdeviceptr)(uintptr_t)&type),
 	       CUDA_ERROR_INVALID_VALUE);
 	MUST(cuMemFreeHost(host));

@@ -123,7 +123,8 @@ static void missing_name(unsigned int room)
 	CHECK(result != CUDA_SUCCESS, "a link with a name missing went well");
 	for (unsigned int i = room; i < sizeof(log); i++)
 		guard &= log[i] == 0xaa;
-	CHECK(guard, "bytes behind a log of %u were written", room);
+	/* A driver ends a log of no bytes all the same. */
+	CHECK(guard || (!room && !prog_on_gleam()), "bytes behind a log of %u were written", room);
 	if (room) {
 		CHECK(memchr(log, 0, room) != NULL, "a log of %u bytes does not end", room);
 		CHECK(log[0] && log[0] != 0xaa, "a log of %u bytes is empty", room);

@@ -4,6 +4,7 @@
  * (field case P-020). The program looks at its own stdout through a file.
  */
 #include <fcntl.h>
+#include <sys/wait.h>
 
 #include "tests/cuda/prog.h"
 
@@ -65,11 +66,46 @@ static void printed(enum heard how, CUstream stream, CUevent event)
 	CHECK(!wrong, "%s: %u lines that no thread has written", heard_names[how], wrong);
 }
 
-int main(void)
+/* Without a stdout what is said goes nowhere, and certainly not into whatever else has got its number. */
+static int closed(void)
+{
+	unsigned int number = 4711, back = 0;
+	void *params[] = { &number };
+	CUdeviceptr memory;
+
+	prog_context(NULL);
+	say = prog_function("say", "say");
+	if (cuLaunchKernel(say, 4, 1, 1, 32, 1, 1, 0, NULL, params, NULL) || cuCtxSynchronize() || cuMemAlloc(&memory, 4) ||
+	    cuMemcpyHtoD(memory, &number, 4) || cuMemcpyDtoH(&back, memory, 4))
+		return 1;
+	return back == number ? 0 : 2;
+}
+
+static int closed_status(void)
+{
+	int status = -1;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		close(STDOUT_FILENO);
+		execl("/proc/self/exe", "printf", "closed", (char *)NULL);
+		_exit(127);
+	}
+	waitpid(pid, &status, 0);
+	return status;
+}
+
+int main(int argc, char **argv)
 {
 	CUstream stream;
 	CUevent event;
+	int status;
 
+	if (argc > 1 && !strcmp(argv[1], "closed"))
+		return closed();
+	/* Before this process has a device. */
+	status = closed_status();
+	CHECK(status == 0, "with stdout closed: status %#x", status);
 	prog_context(NULL);
 	say = prog_function("say", "say");
 	MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
