@@ -10,6 +10,7 @@
 #include "broker/lib/key.h"
 #include "tools/gleamctl/ask.h"
 #include "tools/gleamctl/doctor.h"
+#include "tools/gleamctl/progress.h"
 #include "tools/gleamctl/value.h"
 
 #define WHY_SIZE	1200
@@ -160,14 +161,17 @@ void doctor_servers(struct doctor *doctor)
 {
 	struct timespec pause = { .tv_nsec = LOOK_MS * 1000000L };
 	json_t *answer, *servers;
+	struct progress progress;
 	const json_t *server;
 	char why[WHY_SIZE];
 	size_t i;
 
 	if (!doctor->status)
 		return;
+	progress_begin(&progress, "waiting for servers");
 	/* The question about the status has opened links to idle servers. */
 	for (int waited = 0; any_connecting(json_object_get(doctor->status, "servers")) && waited < CONNECT_WAIT_MS; waited += LOOK_MS) {
+		progress_set(&progress, waited, CONNECT_WAIT_MS, NULL);
 		nanosleep(&pause, NULL);
 		answer = ask_quietly(ask_socket(doctor->options->socket), "status", NULL, why, sizeof(why));
 		if (!answer)
@@ -175,6 +179,7 @@ void doctor_servers(struct doctor *doctor)
 		json_decref(doctor->status);
 		doctor->status = answer;
 	}
+	progress_end(&progress);
 	servers = json_object_get(doctor->status, "servers");
 	json_array_foreach(servers, i, server)
 		server_tell(doctor, server);
