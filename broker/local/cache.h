@@ -10,6 +10,7 @@
 #include "broker/core/mirror.h"
 #include "broker/lib/conf.h"
 #include "broker/local/held.h"
+#include "broker/local/sched_profile.h"
 #include "broker/proto/stats.h"
 
 struct cache_client;
@@ -74,6 +75,10 @@ struct cache_counts {
 	uint64_t hits;	 /* pieces that went as references */
 	uint64_t misses; /* pieces whose bytes went and were to be kept */
 	uint64_t saved;	 /* bytes */
+	/* For the scheduler: bytes of pieces that a node may hold, and of these the ones with the least fingerprints. */
+	uint64_t bytes;
+	struct sched_sample samples[SCHED_SAMPLES];
+	uint32_t sample_count;
 };
 const struct cache_counts *cache_client_counts(const struct cache_client *cc);
 

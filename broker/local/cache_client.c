@@ -56,6 +56,27 @@ struct piece_job {
 	int err;
 };
 
+/* The same pieces are the same samples in each run, however many there are. */
+static void sample_take(struct cache_counts *counts, uint32_t print, uint32_t size)
+{
+	uint32_t at = counts->sample_count;
+
+	for (uint32_t i = 0; i < counts->sample_count; i++)
+		if (counts->samples[i].print == print && counts->samples[i].size == size)
+			return;
+	if (at == SCHED_SAMPLES) {
+		at = 0;
+		for (uint32_t i = 1; i < SCHED_SAMPLES; i++)
+			if (counts->samples[i].print > counts->samples[at].print)
+				at = i;
+		if (print >= counts->samples[at].print)
+			return;
+	} else {
+		counts->sample_count++;
+	}
+	counts->samples[at] = (struct sched_sample){ .print = print, .size = size };
+}
+
 static void ref_send(struct cache_client *cc, struct link *link, const struct mirror *mirror, const struct bulk_item *item,
 		     const struct chunk_name *name, uint32_t at)
 {
@@ -256,6 +277,9 @@ static bool file_send(struct cache_client *cc, struct cache_server *server, stru
 	uint32_t at = (uint32_t)(note->offset % CACHE_CHUNK_SIZE);
 	const struct chunk_name *name = cfile_name(file, index);
 
+	cc->counts.bytes += item->size;
+	if (name)
+		sample_take(&cc->counts, name->print, name->size);
 	if (name && server->open && cc->use != CACHE_OFF && memcmp(cfile_salt(file), server->salt, CACHE_SALT_SIZE) == 0 &&
 	    held_has(&server->held, name)) {
 		ref_send(cc, link, mirror, item, name, at);
@@ -285,6 +309,8 @@ bool cache_client_send(struct cache_client *cc, struct cache_server *server, str
 	if (!cache_pays(server, cc->use))
 		return false;
 	print = chunk_print(server->salt, shm_up(&mirror->shm) + item->offset, item->size);
+	cc->counts.bytes += item->size;
+	sample_take(&cc->counts, print, item->size);
 	job = held_may(&server->held, print, item->size) ? job_new(cc, server, mirror, item, name_run, name_told) : NULL;
 	if (!job) {
 		item->keep = (struct bulk_keep){ .total = item->size };

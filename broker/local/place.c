@@ -10,6 +10,7 @@
 #include "broker/lib/clock.h"
 #include "broker/lib/log.h"
 #include "broker/local/broker.h"
+#include "broker/local/cache.h"
 #include "broker/local/client_private.h"
 #include "broker/local/netwatch.h"
 #include "broker/local/place_store.h"
@@ -33,6 +34,12 @@ struct leaving {
 	uint64_t due_ns;
 	uint64_t bulk_ns;
 	struct sched_usage usage;
+};
+
+/* What sched_request.uncached is asked about. */
+struct uncached {
+	const struct place *place;
+	const struct sched_profile *profile;
 };
 
 struct placed_server {
@@ -251,6 +258,7 @@ static void usage_gpu(struct sched_usage *usage, const struct report_seat *seat,
 
 static bool client_usage(const struct place *place, struct client *client, struct sched_usage *usage_out)
 {
+	const struct cache_counts *counts = cache_client_counts(client->cache);
 	struct client_view view;
 	double down;
 
@@ -264,15 +272,35 @@ static bool client_usage(const struct place *place, struct client *client, struc
 		.wall = seconds(loop_now_ns(place->loop) - client->live_ns),
 		.waited = seconds(view.waited_ns),
 		.trips = (double)view.round_trips,
-		.bytes_up = (double)view.sent,
+		.bytes_up = (double)(view.sent > counts->bytes ? view.sent - counts->bytes : 0),
+		.model = (double)counts->bytes,
+		.sample_count = counts->sample_count,
 		.bytes_down = down > (double)view.received ? down : (double)view.received,
 		.memory = (double)client->memory_most,
 	};
+	memcpy(usage_out->samples, counts->samples, sizeof(usage_out->samples));
 	usage_gpu(usage_out, &client->seat, client->bulk_ns);
 	return true;
 }
 
-static void request_of(const struct place *place, const struct client *client, struct sched_request *request_out)
+/* By samples: what of them the node holds it holds of the whole, as good as. */
+static double uncached(void *arg, uint32_t node)
+{
+	const struct uncached *about = arg;
+	const struct sched_profile *profile = about->profile;
+	const struct cache_server *cache = server_cache(broker_server(about->place->broker, node));
+	const struct held *held = cache ? cache_server_held(cache) : NULL;
+	uint32_t there = 0;
+
+	if (!profile || profile->model <= 0)
+		return 0;
+	for (uint32_t i = 0; held && i < profile->sample_count; i++)
+		there += held_may(held, profile->samples[i].print, profile->samples[i].size);
+	/* Who uploads something else each time finds none of it there. */
+	return profile->sample_count ? profile->model * (1 - profile->repeats * there / profile->sample_count) : profile->model;
+}
+
+static void request_of(const struct place *place, const struct client *client, struct uncached *about, struct sched_request *request_out)
 {
 	const char *slash = strrchr(client->program, '/');
 	const struct sched_profile *own = sched_profile_find(place->profiles, client->route.program.key);
@@ -280,6 +308,8 @@ static void request_of(const struct place *place, const struct client *client, s
 	*request_out = (struct sched_request){
 		.profile = own ? own : sched_profile_find(place->profiles, client->route.program.key_any),
 		.rough = !own,
+		.uncached = uncached,
+		.uncached_arg = about,
 		.key = client->route.program.key,
 		.program = slash ? slash + 1 : client->program,
 		.pid = client->pid,
@@ -287,6 +317,7 @@ static void request_of(const struct place *place, const struct client *client, s
 		.priority = client->route.program.priority,
 		.wanted = client->route.wanted,
 	};
+	*about = (struct uncached){ .place = place, .profile = request_out->profile };
 }
 
 bool place_is_settled(struct place *place, const char *wanted)
@@ -314,10 +345,11 @@ bool place_is_settled(struct place *place, const char *wanted)
 int place_pick(struct place *place, const struct client *client, uint64_t tried, uint64_t *decision_out, char *why, size_t why_size)
 {
 	struct sched_request request;
+	struct uncached about;
 	uint32_t node;
 
 	servers_look(place);
-	request_of(place, client, &request);
+	request_of(place, client, &about, &request);
 	request.tried = &tried;
 	request.even_down = true; /* trying tells why it can't be reached, and it may be back */
 	node = sched_pick(place->sched, &request, place_now(place), decision_out, why, why_size);
@@ -339,10 +371,11 @@ void place_client_live(struct place *place, struct client *client)
 {
 	int server = server_index(place, client->server);
 	struct sched_request request;
+	struct uncached about;
 
 	if (server < 0 || client->placed)
 		return;
-	request_of(place, client, &request);
+	request_of(place, client, &about, &request);
 	client->live_ns = loop_now_ns(place->loop);
 	client->placed = sched_client_add(place->sched, client->mirror.id, (uint32_t)server, client->route.decision, &request,
 					  place_now(place)) == 0;

@@ -577,7 +577,6 @@ static void profile_left(const struct sched_client *client, const struct sched_n
 	left_out->trips *= share;
 	left_out->bytes_up *= share;
 	left_out->bytes_down *= share;
-	left_out->overlap *= share;
 	left_out->memory = client->used.memory;
 }
 

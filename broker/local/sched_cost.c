@@ -67,10 +67,7 @@ void sched_cost_without(const struct sched *sched, uint32_t index, const struct 
 	cost.down = profile->bytes_down / bandwidth;
 	cost.bias = sched_bias(node, now);
 	longest = fmax(fmax(cost.cpu, cost.gpu), cost.up);
-	cost.total = longest + cost.trips + cost.down - profile->overlap;
-	/* What went on at once elsewhere can't make a run shorter than its longest part. */
-	if (cost.total < longest)
-		cost.total = longest;
+	cost.total = longest + (cost.trips + cost.down) * (1 - profile->overlap);
 	cost.total = cost.total * cost.bias + cost.start;
 	/* Whoever works there meanwhile loses as much time to it as it to them. */
 	cost.harm = alone * cost.contention * SCHED_OTHERS;

@@ -10,6 +10,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* A piece of what a program uploads, by which one sees whether a node holds it: fingerprint and size, see cache.h. */
+#define SCHED_SAMPLES 8u
+struct sched_sample {
+	uint32_t print;
+	uint32_t size;
+};
+
 /* Totals of a client from its start until now. */
 struct sched_usage {
 	double wall;	   /* seconds since it was attached */
@@ -17,9 +24,12 @@ struct sched_usage {
 	double gpu;	   /* seconds of GPU at the node's speed that were its own (contention taken out) */
 	double gpu_wall;   /* seconds with unfinished GPU work, contention included */
 	double trips;
-	double bytes_up;   /* to the node */
+	double bytes_up;   /* to the node, but for: */
+	double model;	   /* bytes of pieces that nodes may hold, whether they went or not */
 	double bytes_down; /* what it waited for */
 	double memory;	   /* of the device, at most */
+	struct sched_sample samples[SCHED_SAMPLES]; /* of model */
+	uint32_t sample_count;
 };
 
 /* Means over runs, GPU time at the reference speed. */
@@ -32,7 +42,11 @@ struct sched_profile {
 	double bytes_up;
 	double bytes_down;
 	double memory;	/* of the last runs, at most */
-	double overlap; /* seconds that parts which the model adds really went on at once */
+	double overlap; /* share of round trips and downloads that went on beside the rest, although the model adds them */
+	double model;	/* of the last run, samples too */
+	double repeats; /* share of these samples that the run before had, too: whether it uploads the same each time */
+	struct sched_sample samples[SCHED_SAMPLES];
+	uint32_t sample_count;
 };
 
 #define SCHED_PROFILES_MAX  1024

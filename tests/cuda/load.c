@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * A program of given needs, for tests of scheduling: STEPS times TRIPS round trips, UP KiB to the device that don't compress, WORK
- * launches, and CPU microseconds of its own. Checks what comes back. Usage: load STEPS TRIPS UP WORK CPU
+ * launches, and CPU microseconds of its own. Checks what comes back. With a SEED the first step's bytes are the same in each run.
+ * Usage: load STEPS TRIPS UP WORK CPU [SEED]
  */
 #include "tests/cuda/prog.h"
 
@@ -20,7 +21,7 @@ int main(int argc, char **argv)
 	int steps = argc > 1 ? atoi(argv[1]) : 10, trips = argc > 2 ? atoi(argv[2]) : 1;
 	size_t up = (argc > 3 ? (size_t)atoi(argv[3]) : 0) << 10;
 	int work = argc > 4 ? atoi(argv[4]) : 1, cpu_us = argc > 5 ? atoi(argv[5]) : 0;
-	uint32_t *bytes = malloc(up + 4), seed = (uint32_t)getpid();
+	uint32_t *bytes = malloc(up + 4), seed = argc > 6 ? (uint32_t)atoi(argv[6]) : (uint32_t)getpid();
 	CUdeviceptr filled, sent = 0;
 	CUfunction fill;
 	double start;

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Two servers, each better at something: many round trips go to the near one, many bytes to the one behind the thick link, work to
-# the one whose GPU is free; and within two seconds of a change new programs go elsewhere. Policies, drain, decisions.
+# Two servers, each better at something: many round trips go to the near one, many bytes to the one behind the thick link, a model to
+# the one that has it, work to the one whose GPU is free; and within two seconds of a change new programs go elsewhere. Policies, drain, decisions.
 # time-limit: 120
 # serial
 . "$(dirname "$0")/../lib/e2e.sh"
@@ -31,7 +31,7 @@ for node in far near; do
 	wait_for 20 log_has $node "is ready" || fail "$(cat "$TMP/$node.log")"
 	wait_for 20 log_has $node "is warm" || fail "$(cat "$TMP/$node.log")"
 done
-printf '[key]\nfile = %s\n[servers]\nnear = 127.0.0.1:4711\nfar = 198.18.0.2:4711\n[scheduler]\nprofiles = %s\n' "$TMP/key" \
+printf '[key]\nfile = %s\n[servers]\nnear = 127.0.0.1:4711\nfar = 198.18.0.2:4711\n[cache]\nuse = on\n[scheduler]\nprofiles = %s\n' "$TMP/key" \
 	"$TMP/profiles" >"$TMP/client.conf"
 client_up() {
 	start_bg client "$lanem" exec A --name "$lab" -- "$OUT/bin/gleamd" --config "$TMP/client.conf" --socket "$TMP/client.sock" --no-fuse
@@ -40,7 +40,7 @@ client_up() {
 client_up
 
 # The program's needs, then where it went by the scheduler.
-chatty=(1 2000 0 0) heavy=(3 40 0 60) bulky=(1 1 32768 0)
+chatty=(1 2000 0 0) heavy=(3 40 0 60) bulky=(1 1 32768 0) model=(1 1 32768 0 0 7)
 run() { program load "$@" >"$TMP/run.log" 2>&1 || fail "load $*: $(cat "$TMP/run.log")"; }
 newest() { ctl decisions --json | python3 -c 'import json, sys
 print(json.load(sys.stdin)["decisions"][-1][sys.argv[1]])' "$1"; }
@@ -64,6 +64,10 @@ between "bandwidth of the far one (bytes/s)" 8e6 "$(usable 1)" 130e6
 same "interface of the far one" gl0 "$(ctl servers --json | json servers.1.interface)"
 goes near "round trips" "${chatty[@]}"
 goes far "bytes" "${bulky[@]}"
+# The same bytes again, which the near one has by now: they need no link. (It has been seen twice that they are the same.)
+GLEAM_SERVER=near run "${model[@]}"
+GLEAM_SERVER=near run "${model[@]}"
+goes near "a model that is there" "${model[@]}"
 goes near "work, while both are idle" "${heavy[@]}"
 
 # A second job arrives: two seconds later work goes elsewhere. When it has left, back again.

@@ -459,7 +459,8 @@ static void profiles_are_learned(void **state)
 {
 	struct sched_profiles *profiles = sched_profiles_new();
 	struct sched_usage usage = { .wall = 10, .waited = 7, .gpu = 5, .gpu_wall = 5, .trips = 1000, .bytes_up = 1e9, .bytes_down = 1e6,
-				     .memory = 4e9 };
+				     .memory = 4e9, .model = 14e9,
+				     .samples = { { 0x12, 0x400000 }, { 0xffffffff, 1 } }, .sample_count = 2 };
 	const struct sched_profile *p;
 
 	assert_null(sched_profile_find(profiles, 9));
@@ -477,6 +478,11 @@ static void profiles_are_learned(void **state)
 	p = sched_profile_find(profiles, 9);
 	assert_true(p->wall > 14.9 && p->wall < 15.1);
 	assert_true(p->memory > 2e9); /* forgotten slowly */
+	assert_true(p->repeats > 0.99);
+	usage.samples[0].print = 77;
+	sched_profile_learn(profiles, 9, &usage, 0.5, 0.001, 1e9);
+	p = sched_profile_find(profiles, 9);
+	assert_true(p->repeats > 0.49 && p->repeats < 0.51);
 	/* More programs than are kept: the eldest goes. */
 	for (uint64_t key = 100; key < 100 + SCHED_PROFILES_MAX; key++)
 		sched_profile_learn(profiles, key, &usage, 1, 0.001, 1e9);
@@ -488,7 +494,8 @@ static void profiles_are_learned(void **state)
 static void profiles_are_kept(void **state)
 {
 	struct sched_profiles *profiles = sched_profiles_new(), *other = sched_profiles_new();
-	struct sched_usage usage = { .wall = 10, .waited = 7, .gpu = 5, .gpu_wall = 5, .trips = 1000, .bytes_up = 1e9 };
+	struct sched_usage usage = { .wall = 10, .waited = 7, .gpu = 5, .gpu_wall = 5, .trips = 1000, .bytes_up = 1e9,
+				     .model = 7e9, .samples = { { 0x12, 0x400000 }, { 0xffffffff, 1 } }, .sample_count = 2 };
 	size_t size, again_size;
 	char *text, *again;
 
@@ -508,10 +515,14 @@ static void profiles_are_kept(void **state)
 		free(cut);
 	}
 	assert_int_equal(sched_profiles_read(other, "0000000000000005 1 2 3\n"), 1);
-	assert_int_equal(sched_profiles_read(other, "0000000000000005 1 nan 3 4 5 6 7 8 9\n"), 1);
-	assert_int_equal(sched_profiles_read(other, "0000000000000005 1 -2 3 4 5 6 7 8 9\n"), 1);
-	assert_int_equal(sched_profiles_read(other, "0000000000000005 1 1e300 3 4 5 6 7 8 9\n"), 1);
-	assert_int_equal(sched_profiles_read(other, "0000000000000000 1 2 3 4 5 6 7 8 9\n"), 1);
+	assert_int_equal(sched_profiles_read(other, "0000000000000005 1 nan 3 4 5 6 7 8 9 0 0 -\n"), 1);
+	assert_int_equal(sched_profiles_read(other, "0000000000000005 1 -2 3 4 5 6 7 8 9 0 0 -\n"), 1);
+	assert_int_equal(sched_profiles_read(other, "0000000000000005 1 1e300 3 4 5 6 7 8 9 0 0 -\n"), 1);
+	assert_int_equal(sched_profiles_read(other, "0000000000000000 1 2 3 4 5 6 7 8 9 0 0 -\n"), 1);
+	assert_int_equal(sched_profiles_read(other, "0000000000000005 1 2 3 4 5 6 7 8 9 0 0 -\n"), 0);
+	assert_int_equal(sched_profiles_read(other, "0000000000000005 1 2 3 4 5 6 7 8 9 0 0 1:2,\n"), 1);
+	assert_int_equal(sched_profiles_read(other, "0000000000000005 1 2 3 4 5 6 7 8 9 0 0 1:2;3:4\n"), 1);
+	assert_int_equal(sched_profiles_read(other, "0000000000000005 1 2 3 4 5 6 7 8 9 0 0 1:1,1:1,1:1,1:1,1:1,1:1,1:1,1:1,1:1\n"), 1);
 	assert_int_equal(sched_profiles_read(other, "garbage\n# comment\n\n"), 1);
 	free(text);
 	free(again);
