@@ -36,6 +36,8 @@ static char client[256]; /* what the library's core was called with */
 static CUresult drv_result;
 static CUresult ran; /* the result of the last command */
 static bool open_fails;
+static bool contextless; /* the thread has no current context */
+static uint64_t looked_for; /* whose context was asked for instead */
 static uint64_t payload[64];
 static uint64_t answer[64];
 static uint32_t births;
@@ -47,7 +49,19 @@ CUresult call_enter(struct call *call, enum api api, enum needs needs, bool ptds
 {
 	*call = (struct call){ .api = (uint16_t)api, .ptds = ptds };
 	snprintf(client, sizeof(client), "%s needs %d ptds %d;", api_names[api], needs, ptds);
-	return CUDA_SUCCESS;
+	return contextless ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+}
+
+CUresult call_enter_by(struct call *call, uint64_t handle)
+{
+	looked_for = handle;
+	return looked_for == 0x1234 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUresult call_enter_at(struct call *call, uint64_t address)
+{
+	looked_for = address;
+	return CUDA_ERROR_INVALID_CONTEXT;
 }
 
 bool trace_on;
@@ -274,7 +288,7 @@ static int start(void **state)
 	worker.drv.cuModuleGetGlobal_v2 = module_global;
 	worker.drv.cuStreamCopyAttributes = stream_copy;
 	drv_result = CUDA_SUCCESS;
-	open_fails = false;
+	open_fails = contextless = false;
 	note[0] = 0;
 	births = 0;
 	return 0;
@@ -370,6 +384,24 @@ static void test_streams_are_resolved(void **state)
 	assert_string_equal(client, "cuEventRecord_ptsz needs 2 ptds 1;");
 	assert_int_equal(cuStreamCopyAttributes((CUstream)stream, NULL), CUDA_SUCCESS);
 	assert_string_equal(note, "copy 0x55 (nil)");
+}
+
+static void test_an_object_tells_the_context_where_none_is_current(void **state)
+{
+	CUevent event = NULL;
+
+	(void)state;
+	contextless = true;
+	assert_int_equal(cuEventRecord((CUevent)0x99, (CUstream)0x1235), CUDA_ERROR_INVALID_CONTEXT);
+	/* Of two objects the stream. */
+	assert_int_equal(looked_for, 0x1235);
+	/* Without an object there is nothing to look for. */
+	looked_for = 0;
+	assert_int_equal(cuEventCreate(&event, 0), CUDA_ERROR_INVALID_CONTEXT);
+	assert_int_equal(looked_for, 0);
+	assert_int_equal(cuEventDestroy((CUevent)0x1235), CUDA_ERROR_INVALID_CONTEXT);
+	assert_int_equal(looked_for, 0x1235);
+	assert_string_equal(note, "");
 }
 
 static void test_handles_are_checked_at_both_ends(void **state)
@@ -527,6 +559,7 @@ int main(void)
 		cmocka_unit_test_setup(test_a_birth_that_has_no_room_breaks_the_session, start),
 		cmocka_unit_test_setup(test_a_birth_that_fails_is_not_remembered, start),
 		cmocka_unit_test_setup(test_streams_are_resolved, start),
+		cmocka_unit_test_setup(test_an_object_tells_the_context_where_none_is_current, start),
 		cmocka_unit_test_setup(test_handles_are_checked_at_both_ends, start),
 		cmocka_unit_test_setup(test_answers_come_back, start),
 		cmocka_unit_test_setup(test_strings_and_answers_that_nobody_wants, start),
