@@ -16,6 +16,7 @@
 #include "libgleamcuda/log.h"
 #include "libgleamcuda/peer.h"
 #include "libgleamcuda/session.h"
+#include "libgleamcuda/version.h"
 
 static struct {
 	uint32_t count;
@@ -453,4 +454,20 @@ CUresult do_cuDeviceGetP2PAtomicCapabilities(struct call *call, unsigned int *ca
 	if (!device_at(srcDevice) || !device_at(dstDevice) || srcDevice == dstDevice)
 		return CUDA_ERROR_INVALID_DEVICE;
 	return atomics_none(capabilities, operations, count);
+}
+
+/* ---- for NVML ---- */
+
+GLEAM_EXPORT int gleam_devices(unsigned char (*uuids)[16], int max, char *server, unsigned long server_size)
+{
+	const struct session *s = session_current();
+	int count = s ? device_count() : 0;
+
+	if (count > max)
+		count = max;
+	for (int i = 0; i < count; i++)
+		memcpy(uuids[i], device_at(i)->raw->uuid, sizeof(uuids[i]));
+	if (count)
+		snprintf(server, server_size, "%s", s->server);
+	return count;
 }

@@ -799,6 +799,14 @@ static void client_packet_take(struct client *client, size_t size)
 		if (!r.fault && control_answer(client->broker, client, client->uid, request) == 0)
 			return;
 	}
+	if (type == LOCAL_GPUS && (client->state == CLIENT_NEW || client->state == CLIENT_ASKING)) {
+		const char *server = get_str(&r, CONF_NAME_SIZE);
+
+		client->state = CLIENT_ASKING;
+		loop_timer_clear(client->loop, &client->timer);
+		if (!r.fault && control_gpus(client->broker, client, client->uid, server) == 0)
+			return;
+	}
 	log_warn("pid %d: not a packet that gleamd knows (type %u, %zu bytes): closed", client->pid, type, size);
 	client_end(client, END_PROTOCOL, "an unknown packet on its socket");
 	client_gone(client);

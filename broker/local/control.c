@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Answers to gleamctl. Control thread; see control.h.
+ * Answers to gleamctl, and to the clients' NVML. Control thread; see control.h.
  *
  *	{"cmd":"version"}  {"cmd":"status"}  {"cmd":"servers"}  {"cmd":"clients"}  {"cmd":"clients","pid":N}
  *	and what control_sched.h has
@@ -21,6 +21,7 @@
 #include "broker/local/client_private.h"
 #include "broker/local/control_sched.h"
 #include "broker/local/state.h"
+#include "broker/proto/wire.h"
 #include "gen/api.h"
 
 #define CONTROL_PART 32768u /* of an answer in one packet; the socket's buffer takes a few */
@@ -297,5 +298,117 @@ int control_answer(struct broker *broker, struct client *client, uid_t uid, cons
 	}
 	free(packet);
 	free(json.text);
+	return err;
+}
+
+/* ---- GPUs of the servers and who of this machine has them, for the client's NVML ---- */
+
+#define PROCESSES_MAX 1024u /* of a GPU; the packet has room for some thousand */
+
+static bool seat_has(const struct report *report, uint32_t session, uint32_t gpu)
+{
+	for (uint32_t i = 0; i < report->seat_count; i++)
+		if (report->seats[i].session == session)
+			return report->seats[i].gpus >> gpu & 1;
+	/* Newer than the report, or one of very many: everybody has the only GPU. */
+	return report->gpu_count == 1;
+}
+
+static bool is_on(const struct state_client *client, const struct state_server *server, uint32_t gpu, uid_t uid)
+{
+	return client->pid > 0 && (uid == 0 || uid == geteuid() || client->uid == uid) && strcmp(client->state, "live") == 0 &&
+	       strcmp(client->server, server->name) == 0 && seat_has(&server->report, client->session, gpu);
+}
+
+/* Memory is the program's, on whichever of its GPUs it lies: told of the first. */
+static uint64_t memory_on(const struct state_client *client, const struct report *report, uint32_t gpu)
+{
+	for (uint32_t i = 0; i < gpu; i++)
+		if (seat_has(report, client->session, i))
+			return 0;
+	return client->memory;
+}
+
+static void put_processes(struct writer *w, const struct state *state, const struct state_server *server, uint32_t gpu, uid_t uid)
+{
+	uint32_t count = 0;
+
+	for (unsigned i = 0; i < state->client_count && count < PROCESSES_MAX; i++)
+		count += is_on(&state->clients[i], server, gpu, uid);
+	put_u32(w, count);
+	for (unsigned i = 0; i < state->client_count && count; i++) {
+		const struct state_client *client = &state->clients[i];
+
+		if (!is_on(client, server, gpu, uid))
+			continue;
+		put_u32(w, (uint32_t)client->pid);
+		put_u64(w, memory_on(client, &server->report, gpu));
+		count--;
+	}
+}
+
+static int gpu_send(struct client *client, const struct state *state, const struct state_server *server, uint32_t index, uid_t uid,
+		    uint8_t *packet)
+{
+	const struct report_gpu *gpu = &server->report.gpus[index];
+	struct writer w = writer_on(packet, LOCAL_MSG_MAX);
+
+	put_u32(&w, LOCAL_GPU);
+	put_u32(&w, 1);
+	put_u32(&w, 0);
+	put_str(&w, server->name);
+	put_u32(&w, index);
+	put_str(&w, server->report.driver_version);
+	put_str(&w, gpu->name);
+	put_block(&w, gpu->uuid, sizeof(gpu->uuid));
+	put_u64(&w, gpu->memory);
+	put_u64(&w, gpu->memory_free);
+	put_u32(&w, gpu->utilisation);
+	put_u64(&w, gpu->pci);
+	put_u32(&w, REPORT_VALUES);
+	for (uint32_t v = 0; v < REPORT_VALUES; v++)
+		put_u32(&w, gpu->values[v]);
+	put_processes(&w, state, server, index, uid);
+	return w.fault ? -EMSGSIZE : client_packet(client, packet, w.at, NULL, 0);
+}
+
+/* Will its GPUs be known in a moment? */
+static bool is_pending(const struct state_server *server)
+{
+	return !server->reported && strcmp(server->state, "unreachable") != 0 && strcmp(server->state, "stopped") != 0;
+}
+
+int control_gpus(struct broker *broker, struct client *client, uid_t uid, const char *wanted)
+{
+	uint8_t *packet = malloc(LOCAL_MSG_MAX);
+	struct state *state;
+	uint32_t pending = 0;
+	int err = -ENOMEM;
+
+	state_refresh(broker);
+	state = state_take(broker);
+	if (!state || !packet)
+		goto free_all;
+	err = 0;
+	for (unsigned s = 0; s < state->server_count && !err; s++) {
+		const struct state_server *server = &state->servers[s];
+
+		if (*wanted && strcmp(wanted, server->name) != 0)
+			continue;
+		pending += is_pending(server);
+		for (uint32_t i = 0; server->reported && i < server->report.gpu_count && !err; i++)
+			err = gpu_send(client, state, server, i, uid, packet);
+	}
+	if (!err) {
+		struct writer w = writer_on(packet, LOCAL_MSG_MAX);
+
+		put_u32(&w, LOCAL_GPU);
+		put_u32(&w, 0);
+		put_u32(&w, pending);
+		err = client_packet(client, packet, w.at, NULL, 0);
+	}
+free_all:
+	state_free(state);
+	free(packet);
 	return err;
 }

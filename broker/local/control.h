@@ -11,4 +11,7 @@ struct client;
 /* Sends the answer, which may be that the question is not understood. -errno: the asker is to be closed. */
 int control_answer(struct broker *broker, struct client *client, uid_t uid, const char *request);
 
+/* Sends what is known of the GPUs of @server, "" for all servers (LOCAL_GPUS); -errno likewise. */
+int control_gpus(struct broker *broker, struct client *client, uid_t uid, const char *server);
+
 #endif

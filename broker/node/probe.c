@@ -31,7 +31,7 @@ struct probe {
 	size_t size;
 	uint32_t gpu_count;
 	struct report_gpu gpus[REPORT_GPUS_MAX];
-	uint64_t pci[REPORT_GPUS_MAX];
+	char version[32];
 	void (*known)(void *owner);
 	void *owner;
 	uint64_t speed; /* as the configuration says; 0: as measured */
@@ -51,10 +51,10 @@ static int uuid_parse(const char *text, uint8_t out[16])
 	return 0;
 }
 
-/* gpu INDEX MEMORY UUID PCI NAME | all | speed INDEX FACTOR | free INDEX BYTES PERCENT | why TEXT */
+/* gpu INDEX MEMORY UUID PCI NAME | all | speed INDEX FACTOR | version TEXT | free INDEX BYTES PERCENT | value INDEX NAME NUMBER | why TEXT */
 static void probe_line(struct probe *probe, const char *line)
 {
-	unsigned index, percent;
+	unsigned index, percent, value, number;
 	unsigned long long bytes, pci;
 	char uuid[33];
 	double speed;
@@ -68,7 +68,9 @@ static void probe_line(struct probe *probe, const char *line)
 		gpu->memory_free = REPORT_UNKNOWN;
 		gpu->utilisation = REPORT_UNKNOWN32;
 		gpu->speed = probe->speed;
-		probe->pci[index] = pci;
+		gpu->pci = pci;
+		for (uint32_t v = 0; v < REPORT_VALUES; v++)
+			gpu->values[v] = REPORT_UNKNOWN32;
 		uuid_parse(uuid, gpu->uuid);
 		snprintf(gpu->name, sizeof(gpu->name), "%s", line + at);
 		log_info("GPU %u: %s, %llu MiB", index, gpu->name, bytes >> 20);
@@ -81,6 +83,10 @@ static void probe_line(struct probe *probe, const char *line)
 	} else if (sscanf(line, "free %u %llu %u", &index, &bytes, &percent) == 3 && index < probe->gpu_count) {
 		probe->gpus[index].memory_free = bytes;
 		probe->gpus[index].utilisation = percent;
+	} else if (sscanf(line, "value %u %u %u", &index, &value, &number) == 3 && index < probe->gpu_count && value < REPORT_VALUES) {
+		probe->gpus[index].values[value] = number;
+	} else if (sscanf(line, "version %31[0-9A-Za-z.-]", probe->version) == 1) {
+		log_info("driver version %s", probe->version);
 	} else if (strncmp(line, "why ", 4) == 0) {
 		log_error("no GPU to offer: %s", line + 4);
 		probe->refused = true;
@@ -104,6 +110,8 @@ static void probe_done(void *arg, int res, uint32_t flags)
 		for (uint32_t i = 0; i < probe->gpu_count; i++) {
 			probe->gpus[i].memory_free = REPORT_UNKNOWN;
 			probe->gpus[i].utilisation = REPORT_UNKNOWN32;
+			for (uint32_t v = 0; v < REPORT_VALUES; v++)
+				probe->gpus[i].values[v] = REPORT_UNKNOWN32;
 		}
 		if (probe->pid > 0) {
 			kill(probe->pid, SIGKILL);
@@ -235,7 +243,7 @@ void probe_free(struct probe *probe)
 
 uint64_t probe_gpu_pci(const struct probe *probe, uint32_t index)
 {
-	return probe ? probe->pci[index] : 0;
+	return probe ? probe->gpus[index].pci : 0;
 }
 
 uint32_t probe_gpu_count(const struct probe *probe)
@@ -249,4 +257,5 @@ void probe_gpus(const struct probe *probe, struct report *report)
 		return;
 	report->gpu_count = probe->gpu_count;
 	memcpy(report->gpus, probe->gpus, sizeof(probe->gpus));
+	memcpy(report->driver_version, probe->version, sizeof(report->driver_version));
 }

@@ -32,4 +32,9 @@ int probe_main(const char *driver, bool measure);
 /* In it: how fast the GPU is, 1 as the reference; 0: that can't be measured. @driver: of dlopen(). */
 double probe_speed(void *driver, int device);
 
+/* In it: the NVML of @driver (path, and of dlopen()); a GPU's by its UUID; what it says now, as lines. */
+bool probe_nvml_open(const char *path, void *driver);
+bool probe_nvml_device(int index, const char *uuid);
+void probe_nvml_tell(int index);
+
 #endif

@@ -17,15 +17,7 @@ struct uuid {
 	uint8_t bytes[16];
 };
 
-/* Only what is asked here, with the driver's and NVML's own types. */
-struct nvml_memory {
-	unsigned long long total, free, used;
-};
-
-struct nvml_utilization {
-	unsigned gpu, memory;
-};
-
+/* Only what is asked here, with the driver's own types. */
 struct driver {
 	void *dl;
 	int (*init)(unsigned flags);
@@ -34,13 +26,7 @@ struct driver {
 	int (*memory)(size_t *bytes, int device);
 	int (*uuid)(struct uuid *uuid, int device);
 	int (*attribute)(int *value, int attribute, int device);
-};
-
-struct nvml {
-	int (*init)(void);
-	int (*by_uuid)(const char *uuid, void **device);
-	int (*memory)(void *device, struct nvml_memory *memory);
-	int (*utilization)(void *device, struct nvml_utilization *utilization);
+	int (*version)(int *version); /* or NULL */
 };
 
 static void *symbol(void *dl, const char *name, const char *other)
@@ -70,30 +56,11 @@ static bool driver_open(const char *path, struct driver *driver)
 	*(void **)&driver->memory = symbol(dl, "cuDeviceTotalMem_v2", "cuDeviceTotalMem");
 	*(void **)&driver->uuid = symbol(dl, "cuDeviceGetUuid_v2", "cuDeviceGetUuid");
 	*(void **)&driver->attribute = symbol(dl, "cuDeviceGetAttribute", NULL);
+	*(void **)&driver->version = symbol(dl, "cuDriverGetVersion", NULL);
 	if (driver->init && driver->count && driver->name && driver->memory && driver->uuid && driver->attribute)
 		return true;
 	printf("why %s is not a CUDA driver: it lacks the device functions\n", path);
 	return false;
-}
-
-/* A driver's NVML is beside it; only where it isn't the system's is as good. */
-static bool nvml_open(const char *driver, struct nvml *nvml)
-{
-	const char *slash = strrchr(driver, '/');
-	char path[4096];
-	void *dl = NULL;
-
-	if (slash && snprintf(path, sizeof(path), "%.*s/libnvidia-ml.so.1", (int)(slash - driver), driver) < (int)sizeof(path))
-		dl = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	if (!dl)
-		dl = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-	if (!dl || dlsym(dl, "gleam_version"))
-		return false;
-	*(void **)&nvml->init = symbol(dl, "nvmlInit_v2", NULL);
-	*(void **)&nvml->by_uuid = symbol(dl, "nvmlDeviceGetHandleByUUID", NULL);
-	*(void **)&nvml->memory = symbol(dl, "nvmlDeviceGetMemoryInfo", NULL);
-	*(void **)&nvml->utilization = symbol(dl, "nvmlDeviceGetUtilizationRates", NULL);
-	return nvml->init && nvml->by_uuid && nvml->memory && nvml->utilization && nvml->init() == 0;
 }
 
 static void uuid_text(const struct uuid *uuid, char out[41])
@@ -104,14 +71,34 @@ static void uuid_text(const struct uuid *uuid, char out[41])
 		 b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
 }
 
+/* What NVML may not say, but the driver does. */
+static void values_tell(const struct driver *driver, int index)
+{
+	static const struct {
+		enum report_value value;
+		int attribute;
+	} known[] = {
+		{ GPU_COMPUTE_MAJOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR },
+		{ GPU_COMPUTE_MINOR, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR },
+		{ GPU_COMPUTE_MODE, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE },
+		{ GPU_BUS_WIDTH, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH },
+		{ GPU_ECC, CU_DEVICE_ATTRIBUTE_ECC_ENABLED },
+	};
+	int value;
+
+	for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+		if (driver->attribute(&value, known[i].attribute, index) == 0 && value >= 0)
+			printf("value %d %d %d\n", index, known[i].value, value);
+	if (driver->version && driver->version(&value) == 0)
+		printf("value %d %d %d\n", index, GPU_CUDA_VERSION, value);
+}
+
 int probe_main(const char *path, bool measure)
 {
 	struct uuid uuids[REPORT_GPUS_MAX] = { 0 };
-	void *devices[REPORT_GPUS_MAX] = { 0 };
 	struct driver driver;
-	struct nvml nvml;
 	int count = 0;
-	int any = 0;
+	bool any = false, has_nvml;
 	int ret;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
@@ -139,8 +126,19 @@ int probe_main(const char *path, bool measure)
 		for (int b = 0; b < 16; b++)
 			printf("%02x", uuids[i].bytes[b]);
 		printf(" %llx %s\n", (unsigned long long)visible_pci(domain, bus, device), name);
+		values_tell(&driver, i);
 	}
 	printf("all\n");
+	has_nvml = probe_nvml_open(path, driver.dl);
+	for (int i = 0; has_nvml && i < count && i < REPORT_GPUS_MAX; i++) {
+		char text[41];
+
+		uuid_text(&uuids[i], text);
+		if (probe_nvml_device(i, text)) {
+			probe_nvml_tell(i);
+			any = true;
+		}
+	}
 	/* The names are out by now: a GPU that hangs is known at least. */
 	for (int i = 0; measure && i < count && i < REPORT_GPUS_MAX; i++) {
 		double speed = probe_speed(driver.dl, i);
@@ -148,24 +146,10 @@ int probe_main(const char *path, bool measure)
 		/* One that can't be measured counts as the reference: it has no part in comparing. */
 		printf("speed %d %.9g\n", i, speed > 0 ? speed : 1);
 	}
-	if (!nvml_open(path, &nvml))
-		return 0;
-	for (int i = 0; i < count && i < REPORT_GPUS_MAX; i++) {
-		char text[41];
-
-		uuid_text(&uuids[i], text);
-		any |= nvml.by_uuid(text, &devices[i]) == 0 && devices[i];
-	}
 	/* Ends by SIGPIPE or the daemon's death. */
 	while (any) {
-		for (int i = 0; i < count && i < REPORT_GPUS_MAX; i++) {
-			struct nvml_memory memory;
-			struct nvml_utilization utilization;
-
-			if (devices[i] && nvml.memory(devices[i], &memory) == 0 &&
-			    nvml.utilization(devices[i], &utilization) == 0)
-				printf("free %d %llu %u\n", i, memory.free, utilization.gpu);
-		}
+		for (int i = 0; i < count && i < REPORT_GPUS_MAX; i++)
+			probe_nvml_tell(i);
 		nanosleep(&(struct timespec){ .tv_sec = 1 }, NULL);
 	}
 	return 0;

@@ -776,6 +776,7 @@ void seat_report(const struct seat *seat, struct report_seat *report_out)
 		.gpu_us = seat->gpu_ns / 1000,
 		.latency_us = latency_us < UINT32_MAX ? (uint32_t)latency_us : UINT32_MAX,
 		.queued = (uint32_t)(seat->c2n.at - seat->seen),
+		.gpus = seat_gpus(seat),
 	};
 }
 

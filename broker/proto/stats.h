@@ -5,8 +5,9 @@
  *	u32 version, u32 sessions, u32 sessions_max, u32 warm, u32 busy_milli, u32 busy_now_milli, u32 busy_yours_milli,
  *	u32 draining, u64 others_rate, str driver,
  *	u32 gpus, then for each str name, u8 uuid[16], u64 memory, u64 memory_free, u32 utilisation, u32 clients,
- *	u64 speed,
- *	u32 seats, then for each u32 session, u64 busy_us, u64 gpu_us, u32 latency_us, u32 queued
+ *	u64 speed, u64 pci, u32 values, then each u32,
+ *	u32 seats, then for each u32 session, u64 busy_us, u64 gpu_us, u32 latency_us, u32 queued, u32 gpus,
+ *	str driver_version
  */
 #ifndef GLEAM_PROTO_STATS_H
 #define GLEAM_PROTO_STATS_H
@@ -19,15 +20,63 @@
 
 #include "broker/lib/codec.h"
 
-#define REPORT_VERSION	 3
+#define REPORT_VERSION	 4
 #define REPORT_GPUS_MAX	 16
 #define REPORT_NAME_SIZE 128
 #define REPORT_SEATS_MAX 256 /* of one broker that are told of; of more the first ones */
-#define REPORT_SIZE_MAX	 (512u + REPORT_GPUS_MAX * (REPORT_NAME_SIZE + 80u) + REPORT_SEATS_MAX * 32u)
+#define REPORT_SIZE_MAX	 (512u + REPORT_GPUS_MAX * (REPORT_NAME_SIZE + 96u + REPORT_VALUES_MAX * 4u) + REPORT_SEATS_MAX * 40u)
 #define REPORT_SPEED_ONE 1000000000ull /* speed of the reference GPU, docs/scheduler.md */
 #define REPORT_MS_MIN	 100u /* nobody needs it more often */
+#define REPORT_VALUES_MAX 64u /* room for later ones */
 #define REPORT_UNKNOWN	 UINT64_MAX /* nobody has measured it */
 #define REPORT_UNKNOWN32 UINT32_MAX
+
+/* What the node's NVML says of a GPU beside its memory, once a second. Later ones come behind these. */
+enum report_value {
+	GPU_TEMPERATURE, /* degrees Celsius, as are the thresholds */
+	GPU_TEMPERATURE_SHUTDOWN,
+	GPU_TEMPERATURE_SLOWDOWN,
+	GPU_POWER,	 /* milliwatts, as all of power */
+	GPU_POWER_LIMIT, /* that holds now */
+	GPU_POWER_LIMIT_SET,
+	GPU_POWER_LIMIT_DEFAULT,
+	GPU_POWER_LIMIT_MIN,
+	GPU_POWER_LIMIT_MAX,
+	GPU_CLOCK_GRAPHICS, /* MHz, as all clocks: in the order of nvmlClockType_t */
+	GPU_CLOCK_SM,
+	GPU_CLOCK_MEMORY,
+	GPU_CLOCK_VIDEO,
+	GPU_CLOCK_GRAPHICS_MAX,
+	GPU_CLOCK_SM_MAX,
+	GPU_CLOCK_MEMORY_MAX,
+	GPU_CLOCK_VIDEO_MAX,
+	GPU_CLOCK_REASONS, /* the lower half */
+	GPU_UTILISATION_MEMORY, /* percent, as all of utilisation */
+	GPU_UTILISATION_ENCODER,
+	GPU_UTILISATION_DECODER,
+	GPU_FAN, /* percent */
+	GPU_PSTATE,
+	GPU_PCIE_GENERATION,
+	GPU_PCIE_GENERATION_MAX,
+	GPU_PCIE_WIDTH,
+	GPU_PCIE_WIDTH_MAX,
+	GPU_PCI_ID, /* device and vendor, as NVML joins them */
+	GPU_PCI_SUBSYSTEM,
+	GPU_ECC,
+	GPU_PERSISTENCE,
+	GPU_COMPUTE_MODE,
+	GPU_CORES,
+	GPU_BUS_WIDTH,
+	GPU_ARCHITECTURE,
+	GPU_BRAND,
+	GPU_COMPUTE_MAJOR,
+	GPU_COMPUTE_MINOR,
+	GPU_BAR1_MIB,
+	GPU_BAR1_USED_MIB,
+	GPU_RESERVED_MIB, /* memory that the system keeps */
+	GPU_CUDA_VERSION, /* of the driver: 13000 */
+	REPORT_VALUES
+};
 
 struct report_gpu {
 	char name[REPORT_NAME_SIZE];
@@ -37,6 +86,8 @@ struct report_gpu {
 	uint32_t utilisation; /* percent of time with a kernel running, by NVML, or REPORT_UNKNOWN32 */
 	uint32_t clients;     /* that may use it */
 	uint64_t speed;	      /* measured once, in parts of REPORT_SPEED_ONE; 0: not (yet) */
+	uint64_t pci;	      /* visible_pci() */
+	uint32_t values[REPORT_VALUES]; /* or REPORT_UNKNOWN32 */
 };
 
 /* A client of the broker that is told; totals since it was attached. */
@@ -46,6 +97,7 @@ struct report_seat {
 	uint64_t gpu_us;     /* the same, shared out among all clients that had work at the time */
 	uint32_t latency_us; /* from launch to completion, the newest counting most; 0: none yet */
 	uint32_t queued;     /* bytes of commands that its worker hasn't taken */
+	uint32_t gpus;	     /* bit for each that it has */
 };
 
 struct report {
@@ -62,7 +114,9 @@ struct report {
 	struct report_gpu gpus[REPORT_GPUS_MAX];
 	uint32_t seat_count;
 	struct report_seat seats[REPORT_SEATS_MAX];
+	char driver_version[32]; /* as NVML writes it; "": unknown */
 };
+static_assert(REPORT_VALUES <= REPORT_VALUES_MAX, "raise it, and the version");
 
 static inline void report_put(struct writer *w, const struct report *report)
 {
@@ -87,6 +141,10 @@ static inline void report_put(struct writer *w, const struct report *report)
 		put_u32(w, gpu->utilisation);
 		put_u32(w, gpu->clients);
 		put_u64(w, gpu->speed);
+		put_u64(w, gpu->pci);
+		put_u32(w, REPORT_VALUES);
+		for (uint32_t v = 0; v < REPORT_VALUES; v++)
+			put_u32(w, gpu->values[v]);
 	}
 	put_u32(w, report->seat_count);
 	for (uint32_t i = 0; i < report->seat_count && i < REPORT_SEATS_MAX; i++) {
@@ -97,6 +155,25 @@ static inline void report_put(struct writer *w, const struct report *report)
 		put_u64(w, seat->gpu_us);
 		put_u32(w, seat->latency_us);
 		put_u32(w, seat->queued);
+		put_u32(w, seat->gpus);
+	}
+	put_str(w, report->driver_version);
+}
+
+static inline void report_values_get(struct reader *r, struct report_gpu *gpu)
+{
+	uint32_t count = get_u32(r);
+
+	/* A node may know fewer, or more. */
+	for (uint32_t v = 0; v < REPORT_VALUES; v++)
+		gpu->values[v] = REPORT_UNKNOWN32;
+	if (count > REPORT_VALUES_MAX)
+		r->fault = true;
+	for (uint32_t v = 0; v < count && !r->fault; v++) {
+		uint32_t value = get_u32(r);
+
+		if (v < REPORT_VALUES)
+			gpu->values[v] = value;
 	}
 }
 
@@ -129,6 +206,8 @@ static inline bool report_get(struct reader *r, struct report *report_out)
 		gpu->utilisation = get_u32(r);
 		gpu->clients = get_u32(r);
 		gpu->speed = get_u64(r);
+		gpu->pci = get_u64(r);
+		report_values_get(r, gpu);
 	}
 	report.seat_count = get_u32(r);
 	if (report.seat_count > REPORT_SEATS_MAX)
@@ -141,7 +220,9 @@ static inline bool report_get(struct reader *r, struct report *report_out)
 		seat->gpu_us = get_u64(r);
 		seat->latency_us = get_u32(r);
 		seat->queued = get_u32(r);
+		seat->gpus = get_u32(r);
 	}
+	snprintf(report.driver_version, sizeof(report.driver_version), "%s", get_str(r, sizeof(report.driver_version) - 1));
 	if (r->fault)
 		return false;
 	*report_out = report;

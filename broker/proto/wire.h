@@ -233,6 +233,16 @@ enum local_msg {
 	/* gleamctl -> gleamd: str JSON request {"cmd": "...", ...}; answered by one or more LOCAL_JSON packets */
 	LOCAL_CONTROL = 16,
 	LOCAL_JSON = 17, /* u32 more, str part of the JSON answer */
+	/* anybody -> gleamd: str server, or "" for all. Answered by a LOCAL_GPU for each GPU that is known, and one more. */
+	LOCAL_GPUS = 18,
+	/*
+	 * u32 more (0: the last, which is about none), u32 pending (a server's GPUs aren't known yet), str server, u32 index
+	 * at the server, str driver version, str name, u8 uuid[16], u64 memory, u64 memory_free, u32 utilisation, u64 pci,
+	 * u32 values, then each u32 (enum report_value),
+	 * u32 processes, then for each u32 pid, u64 memory: programs of this machine that have the GPU, as far as the asker
+	 * may know of them.
+	 */
+	LOCAL_GPU = 19,
 };
 
 #endif
