@@ -243,6 +243,8 @@ int conf_set(struct conf *conf, const char *section, const char *name, const cha
 		return speed_set(&conf->speed, value, why, why_size);
 	if (IS("scheduler", "policy"))
 		return text_set(conf->policy, sizeof(conf->policy), value, why, why_size);
+	if (IS("scheduler", "discover"))
+		return switch_set(&conf->discover, value, why, why_size);
 	if (IS("scheduler", "profiles"))
 		return text_set(conf->profiles, sizeof(conf->profiles), value, why, why_size);
 	if (IS("node", "sessions"))

@@ -5,7 +5,7 @@
  *	[daemon]  socket, log
  *	[servers] NAME = ADDRESS:PORT ...
  *	[node]    listen, driver, worker, user, warm, speed, sessions, sessions_per_link
- *	[scheduler] policy, profiles
+ *	[scheduler] policy, profiles, discover
  *	[link]    lanes, keepalive, grace, direct, compress
  *	[cache]   use (auto, on, off), memory, disk, dir (a directory, or no)
  *	[key]     file
@@ -65,6 +65,7 @@ struct conf {
 	char cache_dir[CONF_PATH_SIZE]; /* "": the default place; "no": none */
 	char mount[CONF_PATH_SIZE]; /* where /gleam is; "": nowhere */
 	char policy[CONF_NAME_SIZE];
+	bool discover;		       /* servers of the LAN are looked for, and this one is announced, by DNS-SD */
 	char profiles[CONF_PATH_SIZE]; /* file that remembers programs; "": the default place; "no": none */
 };
 

@@ -17,9 +17,11 @@
 #include "broker/lib/log.h"
 #include "broker/local/cache.h"
 #include "broker/local/client.h"
+#include "broker/local/discover.h"
 #include "broker/local/kdev.h"
 #include "broker/local/place.h"
 #include "broker/local/server.h"
+#include "broker/node/node.h"
 
 #define BROKER_BACKLOG 128
 
@@ -53,6 +55,7 @@ struct broker {
 	struct cache_local *cache;
 	struct kdev *kdev; /* the kernel module; NULL without */
 	struct place *place;
+	struct discover *discover; /* NULL: nobody is looked for */
 };
 
 static void broker_accept_arm(struct broker *broker);
@@ -317,6 +320,45 @@ static int broker_message(void *owner, struct server *server, const struct link_
 	return err;
 }
 
+static struct server *broker_server_add(struct broker *broker, const struct conf_server *conf);
+
+/* Somebody on the LAN says that there is a server, or no more. What is configured is not changed by that. */
+static void broker_discovered(void *owner, const struct discover_event *event)
+{
+	struct broker *broker = owner;
+	struct conf_server conf = { 0 };
+	struct server *server = NULL;
+	uint32_t dropped;
+
+	for (unsigned i = 0; i < broker->server_count; i++) {
+		bool same = strcmp(server_name(broker->servers[i]), event->name) == 0;
+
+		if (i < broker->conf->server_count && (same || strcmp(server_address(broker->servers[i]), event->address) == 0))
+			return;
+		if (same)
+			server = broker->servers[i];
+	}
+	/* Its link, if it has one, tells when it is really gone. */
+	if (event->kind == DISCOVER_LEFT) {
+		if (server)
+			log_info("server %s is not announced any more", event->name);
+		return;
+	}
+	if (server) {
+		server_moved(server, event->address);
+		return;
+	}
+	memcpy(conf.name, event->name, sizeof(conf.name));
+	memcpy(conf.address, event->address, sizeof(conf.address));
+	server = broker->server_count < CONF_SERVERS_MAX ? broker_server_add(broker, &conf) : NULL;
+	if (server) {
+		log_info("server %s is announced at %s", conf.name, conf.address);
+		server_wake(server);
+	} else if (log_limit_take(&broker->limit, &dropped)) {
+		log_warn("server %s is announced, one more than the %d that there may be", conf.name, CONF_SERVERS_MAX);
+	}
+}
+
 static void broker_reported(void *owner, struct server *server)
 {
 	struct broker *broker = owner;
@@ -365,11 +407,35 @@ void broker_wake(struct broker *broker)
 
 /* ---- life ---- */
 
+static const struct server_ops broker_server_ops = { .message = broker_message, .reported = broker_reported, .lost = broker_lost };
+
+/* NULL: out of memory. */
+static struct server *broker_server_add(struct broker *broker, const struct conf_server *conf)
+{
+	struct server *server =
+		server_new(broker->loop, conf, &broker->link_setting, broker->cache, &broker_server_ops, broker);
+
+	if (!server)
+		return NULL;
+	if (place_server_add(broker->place, conf->name)) {
+		server_free(server);
+		return NULL;
+	}
+	broker->servers[broker->server_count++] = server;
+	return server;
+}
+
+/* What others can reach of this machine's node, "" for nothing. */
+static const char *broker_announced(const struct broker *broker)
+{
+	const char *listen = broker->node ? node_address(broker->node) : "";
+
+	return strncmp(listen, "127.", 4) == 0 || strncmp(listen, "[::1]", 5) == 0 ? "" : listen;
+}
+
 int broker_start(struct loop *loop, const struct conf *conf, struct tls_keys *keys, struct node *node,
 		 struct broker **broker_out, char *why, size_t why_size)
 {
-	static const struct server_ops server_ops = { .message = broker_message, .reported = broker_reported,
-						     .lost = broker_lost };
 	struct broker *broker = calloc(1, sizeof(*broker));
 	int err = -ENOMEM;
 
@@ -393,16 +459,9 @@ int broker_start(struct loop *loop, const struct conf *conf, struct tls_keys *ke
 	broker->cache = cache_local_new(loop, conf);
 	if (!broker->cache)
 		goto no_memory;
-	for (unsigned i = 0; i < conf->server_count; i++) {
-		struct server *server = server_new(loop, &conf->servers[i], &broker->link_setting, broker->cache, &server_ops,
-						   broker);
-
-		if (!server)
+	for (unsigned i = 0; i < conf->server_count; i++)
+		if (!broker_server_add(broker, &conf->servers[i]))
 			goto no_memory;
-		broker->servers[broker->server_count++] = server;
-		if (place_server_add(broker->place, conf->servers[i].name))
-			goto no_memory;
-	}
 	err = socket_open(broker, why, why_size);
 	if (err)
 		goto free_broker;
@@ -411,6 +470,11 @@ int broker_start(struct loop *loop, const struct conf *conf, struct tls_keys *ke
 	if (!*conf->socket)
 		broker->kdev = kdev_start(broker, loop);
 	log_info("serving this machine's processes on %s, %u servers known", broker->path, broker->server_count);
+	/* Without a key there is no server that isn't of this machine. */
+	if (conf->discover && keys)
+		broker->discover = discover_new(loop, broker_announced(broker), broker_discovered, broker);
+	else if (conf->discover)
+		log_warn("servers of the LAN are not looked for: links to them need a key, see [key] file");
 	*broker_out = broker;
 	return 0;
 
@@ -433,6 +497,7 @@ void broker_stop(struct broker *broker)
 		loop_cancel(broker->loop, broker->accept_tag);
 	for (unsigned i = 0; i < broker->client_count; i++)
 		client_stop(broker->clients[i]);
+	discover_stop(broker->discover);
 	place_stop(broker->place);
 	kdev_stop(broker->kdev);
 	cache_local_stop(broker->cache);
@@ -446,7 +511,8 @@ bool broker_is_stopped(const struct broker *broker)
 		if (!server_is_stopped(broker->servers[i]))
 			return false;
 	return broker->stopping && broker->client_count == 0 && !broker->accepting && kdev_is_stopped(broker->kdev) &&
-	       cache_local_is_idle(broker->cache) && place_is_stopped(broker->place);
+	       cache_local_is_idle(broker->cache) && place_is_stopped(broker->place) &&
+	       discover_is_stopped(broker->discover);
 }
 
 void broker_free(struct broker *broker)
@@ -455,6 +521,7 @@ void broker_free(struct broker *broker)
 		server_free(broker->servers[i]);
 	cache_local_free(broker->cache);
 	kdev_free(broker->kdev);
+	discover_free(broker->discover);
 	place_free(broker->place);
 	fd_close(&broker->fd);
 	free(broker);

@@ -205,6 +205,15 @@ void server_orphan(struct server *server, const uint8_t token[RESUME_TOKEN_SIZE]
 		memcpy(server->orphans[server->orphan_count++], token, RESUME_TOKEN_SIZE);
 }
 
+void server_moved(struct server *server, const char *address)
+{
+	if (server->state != SERVER_IDLE && (server->state != SERVER_WAITING || server->link))
+		return;
+	snprintf(server->conf.address, sizeof(server->conf.address), "%s", address);
+	server->retry_ns = SERVER_RETRY_MIN;
+	server_dial(server);
+}
+
 void server_wake(struct server *server)
 {
 	if (server->state == SERVER_IDLE)
