@@ -23,6 +23,7 @@
 #include "libgleamcuda/pool.h"
 #include "libgleamcuda/range.h"
 #include "libgleamcuda/session.h"
+#include "libgleamcuda/share.h"
 #include "libgleamcuda/space.h"
 #include "libgleamcuda/stream.h"
 
@@ -620,6 +621,8 @@ CUresult memory_free(struct call *call, uint64_t address)
 	if (!range_find(address, &range) || range.start != address ||
 	    (range.kind != RANGE_DEVICE && (range.kind != RANGE_MANAGED || range.flags & RANGE_VARIABLE)))
 		return CUDA_ERROR_INVALID_VALUE;
+	if (range.flags & RANGE_SHARED)
+		return share_close(call, address);
 	if (range.pool)
 		return pool_free(call, address, NULL);
 	/* Of two threads that free one address, one finds it. */
@@ -629,6 +632,15 @@ CUresult memory_free(struct call *call, uint64_t address)
 	if (range.kind == RANGE_MANAGED)
 		return managed_give(call, &range);
 	return memory_give(call, range.start, range.size, range.owner);
+}
+
+uint64_t memory_block(uint64_t start)
+{
+	struct range range;
+
+	if (!range_find(start, &range) || range.start != start || range.kind != RANGE_DEVICE || !range.owner)
+		return 0;
+	return ((const struct block *)(range.pool ? pool_owner(range.owner) : range.owner))->address;
 }
 
 static void context_range_free(const struct range *range)

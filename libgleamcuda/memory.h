@@ -37,6 +37,9 @@ CUresult memory_take(struct call *call, uint64_t size, uint64_t *address_out, vo
 CUresult memory_take_pages(struct call *call, uint64_t size, uint64_t *address_out, void **owner_out);
 CUresult memory_give(struct call *call, uint64_t address, uint64_t size, void *owner);
 
+/* Where the mapping begins that holds the allocation at @start, which the worker knows it by; 0: there is none. */
+uint64_t memory_block(uint64_t start);
+
 /* Service thread: NOTICE_FREED, NOTICE_RECALL. */
 void memory_freed(struct session *s, struct reader *r);
 void memory_recall(struct session *s, uint32_t device, uint64_t bytes);

@@ -21,6 +21,7 @@
 #include "libgleamcuda/peer.h"
 #include "libgleamcuda/range.h"
 #include "libgleamcuda/session.h"
+#include "libgleamcuda/share.h"
 #include "libgleamcuda/stable.h"
 #include "libgleamcuda/stream.h"
 
@@ -44,6 +45,7 @@ struct pool {
 	/* guarded by lock */
 	bool dead; /* destroyed, while allocations live */
 	uint32_t open; /* bit per other device that reaches its memory */
+	bool imported; /* another program's: nothing is allocated from it */
 	struct block *free;
 	uint64_t threshold;
 	uint64_t reserved, reserved_high;
@@ -340,7 +342,8 @@ CUresult do_cuMemAllocFromPoolAsync(struct call *call, CUdeviceptr *dptr, size_t
 {
 	struct pool *pool = pool_of(handle);
 
-	return pool && !pool->dead ? pool_alloc(call, pool, bytesize, hStream, dptr) : CUDA_ERROR_INVALID_VALUE;
+	return pool && !pool->dead && !pool->imported ? pool_alloc(call, pool, bytesize, hStream, dptr) :
+							CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult do_cuMemFreeAsync(struct call *call, CUdeviceptr dptr, CUstream hStream)
@@ -361,6 +364,9 @@ CUresult do_cuMemFreeAsync(struct call *call, CUdeviceptr dptr, CUstream hStream
 		graph_memory_sweep(call);
 		return result;
 	}
+	/* Another program's allocation: only the mapping ends, when nothing uses it any more. */
+	if (share_has(dptr))
+		return share_close(call, dptr);
 	return pool_free(call, dptr, stream_find(call, handle));
 }
 
@@ -451,8 +457,8 @@ CUresult do_cuMemPoolCreate(struct call *call, CUmemoryPool *pool_out, const CUm
 		return call_refuse(call, "pools of host memory would be the server's");
 	if (poolProps->location.id < 0 || poolProps->location.id >= device_count())
 		return CUDA_ERROR_INVALID_DEVICE;
-	if (poolProps->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
-		return call_refuse(call, "pools can't be shared between processes yet");
+	if (poolProps->handleTypes & ~(unsigned int)CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+		return call_refuse(call, "pools can be shared with other processes by file descriptor only");
 	pool = pool_new(poolProps->location.id, false);
 	if (!pool)
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -645,27 +651,85 @@ CUresult do_cuMemPoolGetAccess(struct call *call, CUmemAccess_flags *flags, CUme
 
 /* ---- between processes ---- */
 
-#define NOT_SHARED "pools can't be shared between processes yet"
-
-CUresult do_cuMemPoolExportPointer(struct call *call, CUmemPoolPtrExportData *shareData_out, CUdeviceptr ptr)
+void *pool_owner(const void *owner)
 {
-	return call_refuse(call, NOT_SHARED);
+	return ((const struct block *)owner)->owner;
 }
 
-CUresult do_cuMemPoolExportToShareableHandle(struct call *call, void *handle_out, CUmemoryPool pool,
+static bool pool_is_shared(const struct pool *pool)
+{
+	return pool && !pool->dead && pool->props.handleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+}
+
+CUresult do_cuMemPoolExportToShareableHandle(struct call *call, void *handle_out, CUmemoryPool handle,
 					     CUmemAllocationHandleType handleType, unsigned long long flags)
 {
-	return call_refuse(call, NOT_SHARED);
+	struct share_token token = { .magic = SHARE_MAGIC, .kind = SHARE_POOL };
+	struct pool *pool = pool_of(handle);
+	CUresult result;
+	int fd;
+
+	if (!handle_out || flags || !pool_is_shared(pool) || pool->imported ||
+	    handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+		return CUDA_ERROR_INVALID_VALUE;
+	token.offset = pool->handle;
+	result = share_fd_make(&token, &fd);
+	if (!result)
+		memcpy(handle_out, &fd, sizeof(fd));
+	return result;
 }
 
+/* It has no memory of its own: allocations come one by one, by cuMemPoolImportPointer. */
 CUresult do_cuMemPoolImportFromShareableHandle(struct call *call, CUmemoryPool *pool_out, void *handle,
 					       CUmemAllocationHandleType handleType, unsigned long long flags)
 {
-	return call_refuse(call, NOT_SHARED);
+	struct share_token token;
+	struct pool *pool;
+
+	if (!pool_out || flags || handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+	    !share_fd_read((int)(intptr_t)handle, &token) || token.kind != SHARE_POOL)
+		return CUDA_ERROR_INVALID_VALUE;
+	pool = pool_new(call->context ? call->context->device : 0, false);
+	if (!pool)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	pool->imported = true;
+	pool->props.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+	*pool_out = (CUmemoryPool)(uintptr_t)pool->handle;
+	return CUDA_SUCCESS;
 }
 
-CUresult do_cuMemPoolImportPointer(struct call *call, CUdeviceptr *ptr_out, CUmemoryPool pool,
+CUresult do_cuMemPoolExportPointer(struct call *call, CUmemPoolPtrExportData *shareData_out, CUdeviceptr ptr)
+{
+	struct share_token token;
+	struct range range;
+	CUresult result;
+
+	if (!shareData_out || !range_find(ptr, &range) || range.start != ptr || !range.pool ||
+	    !pool_is_shared(pool_of((CUmemoryPool)(uintptr_t)range.pool)))
+		return CUDA_ERROR_INVALID_VALUE;
+	result = share_range(call, &range, SHARE_POINTER, &token);
+	if (!result)
+		memcpy(shareData_out, &token, sizeof(*shareData_out));
+	return result;
+}
+
+CUresult do_cuMemPoolImportPointer(struct call *call, CUdeviceptr *ptr_out, CUmemoryPool handle,
 				   CUmemPoolPtrExportData *shareData)
 {
-	return call_refuse(call, NOT_SHARED);
+	struct pool *pool = pool_of(handle);
+	struct share_token token;
+	uint64_t address;
+	CUresult result;
+
+	if (!ptr_out || !shareData || !pool_is_shared(pool) || !pool->imported)
+		return CUDA_ERROR_INVALID_VALUE;
+	memcpy(&token, shareData, sizeof(token));
+	if (token.magic != SHARE_MAGIC || token.kind != SHARE_POINTER)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!call->context)
+		call->context = context_primary(pool->device);
+	result = share_open(call, &token, &address);
+	if (!result)
+		*ptr_out = address;
+	return result;
 }

@@ -17,4 +17,7 @@ CUresult pool_free(struct call *call, uint64_t address, struct stream *stream);
 /* A wait of the call's context has succeeded: what pools keep beyond their thresholds goes back. */
 void pool_synchronised(struct call *call);
 
+/* memory_give()'s name of what a pool's allocation lies in; @owner is the range's. */
+void *pool_owner(const void *owner);
+
 #endif

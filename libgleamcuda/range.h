@@ -29,6 +29,7 @@ enum range_flag {
 	RANGE_READ_ONLY = 4,   /* the device may not write it */
 	RANGE_FREEING = 8,     /* cuMemFreeAsync has been called; still there until its stream has come so far */
 	RANGE_NO_ACCESS = 16,  /* mapped, but cuMemSetAccess has given nobody access yet */
+	RANGE_SHARED = 64,	/* another program's memory (share.c) */
 	RANGE_HOST_PLACED = 32, /* cuMemCreate with a host location */
 	RANGE_VARIABLE = 64,	/* managed memory that is a variable of a module: not to be freed */
 };

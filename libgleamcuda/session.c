@@ -38,6 +38,7 @@
 #include "libgleamcuda/peer.h"
 #include "libgleamcuda/program.h"
 #include "libgleamcuda/service.h"
+#include "libgleamcuda/share.h"
 #include "libgleamcuda/stream.h"
 #include "libgleamcuda/texture.h"
 
@@ -441,6 +442,7 @@ int session_open(CUresult *result_out)
 	context_on_close(event_context_closed);
 	context_on_close(texture_context_closed);
 	context_on_close(array_context_closed);
+	context_on_close(share_context_closed);
 	context_on_close(memory_context_closed);
 	context_on_close(peer_context_closed);
 	logs_start();

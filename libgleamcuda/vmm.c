@@ -17,6 +17,7 @@
 #include "libgleamcuda/peer.h"
 #include "libgleamcuda/range.h"
 #include "libgleamcuda/session.h"
+#include "libgleamcuda/share.h"
 #include "libgleamcuda/stable.h"
 #include "libgleamcuda/stream.h"
 
@@ -25,6 +26,7 @@ struct vmm {
 	uint64_t size;
 	CUmemAllocationProp prop;
 	uint32_t node_device;
+	bool imported; /* another program's: not counted as ours */
 	/* guarded by lock */
 	uint32_t refs; /* of the program: create and retain */
 	uint32_t maps;
@@ -140,7 +142,8 @@ static CUresult release_post(struct call *call, struct vmm *vmm)
 		return result;
 	msg_gleamVmmRelease_put(&call->w, &m);
 	call_post(call);
-	session_memory_count(call->session, -(int64_t)vmm->size);
+	if (!vmm->imported)
+		session_memory_count(call->session, -(int64_t)vmm->size);
 	stable_give(&vmms, handle_end(vmm->handle));
 	return CUDA_SUCCESS;
 }
@@ -375,18 +378,70 @@ CUresult do_cuMemGetAccess(struct call *call, unsigned long long *flags, const C
 
 /* ---- between processes ---- */
 
+/* Descriptors alone: what their file says is a token, and the memory stays where it is. */
 CUresult do_cuMemExportToShareableHandle(struct call *call, void *shareableHandle, CUmemGenericAllocationHandle handle,
 					 CUmemAllocationHandleType handleType, unsigned long long flags)
 {
-	if (!shareableHandle || !vmm_of(handle) || flags)
+	struct vmm *vmm = vmm_of(handle);
+	struct share_token token;
+	CUresult result;
+	int fd;
+
+	if (!shareableHandle || !vmm || flags)
 		return CUDA_ERROR_INVALID_VALUE;
-	return call_refuse(call, "memory can't be passed between the workers of a server yet");
+	if (handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+		return call_refuse(call, "memory can be shared with other processes by file descriptor only");
+	if (!(vmm->prop.requestedHandleTypes & handleType))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (vmm->imported)
+		return call_refuse(call, "memory of another program is that program's to share");
+	result = share_handle(call, handle, vmm->size, vmm->node_device, &token);
+	if (!result)
+		result = share_fd_make(&token, &fd);
+	if (!result)
+		memcpy(shareableHandle, &fd, sizeof(fd));
+	return result;
 }
 
 CUresult do_cuMemImportFromShareableHandle(struct call *call, CUmemGenericAllocationHandle *handle, void *osHandle,
 					   CUmemAllocationHandleType shHandleType)
 {
-	return call_refuse(call, "memory can't be passed between the workers of a server yet");
+	struct share_token token;
+	struct vmm *vmm;
+	CUresult result;
+	int device;
+
+	if (!handle)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (shHandleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+		return call_refuse(call, "memory can be shared with other processes by file descriptor only");
+	if (!share_fd_read((int)(intptr_t)osHandle, &token) || token.kind != SHARE_HANDLE)
+		return CUDA_ERROR_INVALID_VALUE;
+	vmm = stable_take(&vmms);
+	if (!vmm)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*vmm = (struct vmm){ .refs = 1, .imported = true };
+	vmm->prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+	vmm->prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+	vmm->prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+	vmm->handle = handle_new(OBJECT_VMM, NULL, vmm);
+	if (!vmm->handle) {
+		stable_give(&vmms, vmm);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	result = share_fetch(call, &token, vmm->handle, &vmm->size, &device);
+	if (result) {
+		handle_end(vmm->handle);
+		stable_give(&vmms, vmm);
+		return result;
+	}
+	/* A GPU that this program doesn't see has no number here: its memory counts as the current device's, which maps it. */
+	if (device < 0)
+		device = call->context ? call->context->device : 0;
+	vmm->prop.location.id = device;
+	vmm->node_device = context_primary(device)->node_device;
+	*handle = vmm->handle;
+	return CUDA_SUCCESS;
 }
 
 CUresult do_cuMemGetHandleForAddressRange(struct call *call, void *handle, CUdeviceptr dptr, size_t size,

@@ -14,6 +14,7 @@
 #include <sys/personality.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -303,7 +304,7 @@ int proc_start(struct loop *loop, const struct proc_setting *setting, const char
 		goto free_proc;
 	}
 	proc->doorbell = eventfd(0, EFD_CLOEXEC);
-	if (proc->doorbell < 0 || pipe2(status, O_CLOEXEC) < 0) {
+	if (proc->doorbell < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, status) < 0) {
 		err = -errno;
 		snprintf(why, why_size, "no descriptors for a worker: %s", strerror(-err));
 		goto close_fds;
@@ -378,6 +379,13 @@ void proc_memory_take(struct proc *proc, struct shm *shm_out, int *doorbell_out)
 	*doorbell_out = proc->doorbell;
 	proc->shm = (struct shm){ .fd = -1 };
 	proc->doorbell = -1;
+}
+
+void proc_tell(struct proc *proc, const void *bytes, size_t size)
+{
+	/* One that has closed its end, or died, need not know. */
+	if (send(proc->status, bytes, size, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno != EPIPE && errno != ECONNRESET)
+		log_warn("worker %d: can't be told anything: %s", proc->pid, strerror(errno));
 }
 
 void proc_kill(struct proc *proc, bool grace)

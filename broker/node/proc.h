@@ -49,6 +49,8 @@ bool proc_is_ready(const struct proc *proc);
 pid_t proc_pid(const struct proc *proc);
 /* Takes its memory and doorbell (-1 and NULL afterwards here). */
 void proc_memory_take(struct proc *proc, struct shm *shm_out, int *doorbell_out);
+/* Tells a worker that is ready something that its client can't change; it is read when it is needed. */
+void proc_tell(struct proc *proc, const void *bytes, size_t size);
 /* SIGKILL, now or after PROC_GRACE_NS. ended() follows. */
 void proc_kill(struct proc *proc, bool grace);
 /* After ended(). */

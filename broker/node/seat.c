@@ -179,17 +179,31 @@ void seat_end(struct seat *seat, enum session_end end, const char *why, bool tel
 
 /* ---- the worker ---- */
 
+/* Workers compare it alone: FNV-1a, of names that the node's administrator has given. */
+static uint64_t tenant_number(const char *tenant)
+{
+	uint64_t hash = 0xcbf29ce484222325u;
+
+	for (; *tenant; tenant++)
+		hash = (hash ^ (unsigned char)*tenant) * 0x100000001b3u;
+	return hash;
+}
+
 static void seat_proc_ready(void *owner, struct proc *proc)
 {
 	struct seat *seat = owner;
 	uint8_t bytes[64] __attribute__((aligned(8)));
 	struct writer w = writer_on(bytes, sizeof(bytes));
+	uint64_t tenant;
 
 	if (seat->state != SEAT_BEGUN)
 		return;
 	seat->state = SEAT_LIVE;
 	shm_header(&seat->mirror.shm)->client_pid = seat->client.pid;
 	shm_header(&seat->mirror.shm)->off = seat->mirror.off;
+	/* Not by the session memory, which a program of this machine shares with its worker. */
+	tenant = tenant_number(link_tenant(seat->link));
+	proc_tell(proc, &tenant, sizeof(tenant));
 	session_live_post(&seat->mirror.shm);
 	seat_bell_arm(seat);
 	put_u32(&w, END_NONE);

@@ -13,6 +13,7 @@
 #include "broker/worker/context.h"
 #include "broker/worker/note.h"
 #include "broker/worker/post.h"
+#include "broker/worker/share.h"
 #include "broker/worker/stream.h"
 #include "gen/worker_bodies.h"
 
@@ -525,6 +526,26 @@ unspend:
 	return r;
 }
 
+uint32_t grants_pieces(struct worker *w, uint64_t address, CUmemGenericAllocationHandle **handles_out, uint64_t **sizes_out,
+		       uint32_t *device_out)
+{
+	struct grant *g = w->grant;
+	const struct mapping *map = g ? *mapping_at(g, address) : NULL;
+
+	if (!map || map->leaving)
+		return 0;
+	*handles_out = malloc(map->count * sizeof(**handles_out));
+	*sizes_out = malloc(map->count * sizeof(**sizes_out));
+	if (!*handles_out || !*sizes_out)
+		return 0;
+	for (uint32_t i = 0; i < map->count; i++) {
+		(*handles_out)[i] = g->pieces[map->pieces[i]].driver;
+		(*sizes_out)[i] = class_size[g->pieces[map->pieces[i]].class];
+	}
+	*device_out = map->device;
+	return map->count;
+}
+
 /* All work that was issued before the free has completed. */
 static void mapping_left(struct worker *w, struct join *join)
 {
@@ -563,6 +584,7 @@ CUresult worker_do_gleamFree(struct worker *w, struct cmd *cmd, const struct msg
 	if (!join)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	map->leaving = true;
+	share_end(w, m->address);
 	for (uint32_t i = 0; i < map->count; i++)
 		g->pieces[map->pieces[i]].state = PIECE_LEAVING;
 	g->leaving++;

@@ -14,6 +14,11 @@ void grants_stop(struct worker *w);
  * already is no work. The client has waited for what used them.
  */
 CUresult grants_open(struct worker *w, uint32_t device, uint32_t owner, bool on);
+/*
+ * The pieces of the mapping that begins at @address, in order, and their device; 0 where there is none. The caller frees both.
+ */
+uint32_t grants_pieces(struct worker *w, uint64_t address, CUmemGenericAllocationHandle **handles_out, uint64_t **sizes_out,
+		       uint32_t *device_out);
 /* The worker's own context of a device is about to be reset: the stream that wipes there is given up. */
 void grants_context_lost(struct worker *w, uint32_t device);
 

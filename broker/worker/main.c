@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/personality.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "broker/worker/confine.h"
@@ -109,7 +110,6 @@ static void status_tell(int fd, char state, const char *reason)
 	ssize_t written = write(fd, line, (size_t)size);
 
 	(void)written;
-	close(fd);
 }
 
 /* Addresses that only the driver chooses repeat when it starts in a process without randomised addresses. */
@@ -159,6 +159,11 @@ int main(int argc, char **argv)
 		_exit(EXIT_START);
 	}
 	status_tell(o.status_fd, 'R', "");
+	/* Nothing more to tell it; of a socket (a pipe in tests) the other direction stays. */
+	if (shutdown(o.status_fd, SHUT_WR) == 0)
+		w.node = o.status_fd;
+	else
+		close(o.status_fd);
 
 	int code = executor_run(&w);
 

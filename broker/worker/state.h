@@ -170,6 +170,7 @@ struct context {
 
 struct grant;
 struct images;
+struct shares;
 struct staging;
 
 /* ---- the worker ---- */
@@ -197,6 +198,7 @@ struct worker {
 	struct shm shm;
 	struct session_header *header;
 	int doorbell;
+	int node; /* socket to it: what it tells of the client; 0 in tests without one */
 	pid_t parent; /* the node; 0: whoever is it when the executor begins */
 	uint32_t device_count;
 	CUdevice devices[DEVICES_MAX];
@@ -223,6 +225,9 @@ struct worker {
 	struct cmd *cmd; /* that a handler runs for */
 	struct grant *grant;
 	struct images *images;
+	struct shares *shares; /* what its client shares with others; its list has its own lock */
+	uint64_t tenant; /* a number of the node's */
+	bool tenant_known;
 	struct host_calls *host_calls;
 	struct unwanted *unwanted; /* up pieces that are given back when they land */
 	struct host_range *host_ranges;

@@ -5,6 +5,7 @@
  */
 #include "broker/worker/context.h"
 #include "broker/worker/note.h"
+#include "broker/worker/share.h"
 #include "broker/worker/state.h"
 #include "gen/worker_bodies.h"
 
@@ -53,23 +54,53 @@ CUresult worker_do_gleamVmmCreate(struct worker *w, struct cmd *cmd, const struc
 
 CUresult worker_do_gleamVmmRelease(struct worker *w, struct cmd *cmd, const struct msg_gleamVmmRelease *m)
 {
+	struct object *o = object_find(w->tables, OBJECT_VMM, m->handle);
+	struct share_pieces *pieces;
 	void *handle;
 
-	if (!object_get(w, OBJECT_VMM, m->handle, false, &handle))
+	if (!o)
 		return CUDA_ERROR_INVALID_VALUE;
+	pieces = o->own;
+	handle = o->driver;
 	object_remove(w, m->handle);
+	if (pieces) {
+		share_pieces_free(w, pieces);
+		return CUDA_SUCCESS;
+	}
+	share_end(w, m->handle);
 	return w->drv.cuMemRelease((CUmemGenericAllocationHandle)(uintptr_t)handle);
+}
+
+/* What came from another worker may be many pieces: one after the other. */
+static CUresult pieces_map(struct worker *w, const struct share_pieces *pieces, uint64_t address, uint64_t size)
+{
+	uint64_t at = 0;
+	CUresult r = CUDA_SUCCESS;
+
+	for (uint32_t i = 0; i < pieces->count && r == CUDA_SUCCESS; i++) {
+		if (pieces->pieces[i].size > size - at)
+			return CUDA_ERROR_INVALID_VALUE;
+		r = w->drv.cuMemMap(address + at, pieces->pieces[i].size, 0, pieces->pieces[i].driver, 0);
+		if (r == CUDA_SUCCESS)
+			at += pieces->pieces[i].size;
+	}
+	if (r != CUDA_SUCCESS && at)
+		w->drv.cuMemUnmap(address, at);
+	return r;
 }
 
 CUresult worker_do_gleamVmmMap(struct worker *w, struct cmd *cmd, const struct msg_gleamVmmMap *m)
 {
-	void *handle;
+	struct object *o;
 
 	if (!inside(w, m->address, m->size))
 		return CMD_BROKEN;
-	if (!object_get(w, OBJECT_VMM, m->handle, false, &handle))
+	o = object_find(w->tables, OBJECT_VMM, m->handle);
+	if (!o)
 		return CUDA_ERROR_INVALID_VALUE;
-	return w->drv.cuMemMap(m->address, m->size, 0, (CUmemGenericAllocationHandle)(uintptr_t)handle, 0);
+	if (o->own)
+		return pieces_map(w, o->own, m->address, m->size);
+	return w->drv.cuMemMap(m->address, m->size, 0, (CUmemGenericAllocationHandle)(uintptr_t)o->driver, 0);
 }
 
 CUresult worker_do_gleamVmmUnmap(struct worker *w, struct cmd *cmd, const struct msg_gleamVmmUnmap *m)

@@ -16,6 +16,7 @@
 #include "broker/worker/image.h"
 #include "broker/worker/note.h"
 #include "broker/worker/pinned.h"
+#include "broker/worker/share.h"
 #include "broker/worker/start.h"
 #include "broker/worker/stream.h"
 
@@ -160,6 +161,7 @@ static void queues_end(struct worker *w)
 void worker_stop(struct worker *w)
 {
 	completion_stop(w);
+	shares_stop(w);
 	if (w->staging) {
 		contexts_close(w);
 		grants_stop(w);
