@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL: collectives with one rank; with two ranks in two processes on two GPUs, where there are two (each then is a client
-// of its own through Gleam). What doesn't work between processes must be an error, with its text, within the limit.
+// NCCL: collectives with one rank; where there are two GPUs, with two ranks in two processes that see both, in two processes that see
+// one each, and in one process. Through Gleam each process is a client of its own, and their memory is shared at the node. What
+// doesn't work between processes must be an error, with its text, within the limit.
 #include "lib.h"
 #include <cuda_fp16.h>
 #include <nccl.h>
@@ -71,8 +72,56 @@ static void one_rank()
 	MUST(ncclCommDestroy(comm));
 }
 
+// How two ranks are spread over processes; both: a process with two ranks.
+enum { SEE_BOTH, SEE_ONE, IN_ONE, WAYS };
+static const char *const ways[WAYS] = { "two processes that see two GPUs", "two processes that see one GPU each", "one process" };
+
+// Two ranks in this process, a thread's group of calls for both.
+static int both_in_one()
+{
+	const int devices[2] = { 0, 1 };
+	ncclComm_t comms[2];
+	std::vector<float> want(n);
+	std::vector<float> in[2];
+	float *send[2], *receive[2];
+	cudaStream_t streams[2];
+	int count = 0;
+
+	alarm(30);
+	if (cudaGetDeviceCount(&count) != cudaSuccess || count < 2)
+		return 77;
+	MUST(ncclCommInitAll(comms, 2, devices));
+	for (int r = 0; r < 2; r++) {
+		in[r] = random_floats(n, 50 + r);
+		for (size_t i = 0; i < n; i++)
+			want[i] += in[r][i];
+		MUST(cudaSetDevice(r));
+		MUST(cudaMalloc((void **)&send[r], n * 4));
+		MUST(cudaMalloc((void **)&receive[r], n * 4));
+		MUST(cudaMemcpy(send[r], in[r].data(), n * 4, cudaMemcpyHostToDevice));
+		MUST(cudaStreamCreateWithFlags(&streams[r], cudaStreamNonBlocking));
+	}
+	for (int turn = 0; turn < 5; turn++) {
+		MUST(ncclGroupStart());
+		for (int r = 0; r < 2; r++)
+			MUST(ncclAllReduce(send[r], receive[r], n, ncclFloat, ncclSum, comms[r], streams[r]));
+		MUST(ncclGroupEnd());
+	}
+	for (int r = 0; r < 2; r++) {
+		std::vector<float> got(n);
+
+		MUST(cudaSetDevice(r));
+		MUST(cudaStreamSynchronize(streams[r]));
+		MUST(cudaMemcpy(got.data(), receive[r], n * 4, cudaMemcpyDeviceToHost));
+		CHECK(got == want, "rank %d of one process: all-reduce", r);
+	}
+	for (int r = 0; r < 2; r++)
+		MUST(ncclCommDestroy(comms[r]));
+	return failed ? 1 : 0;
+}
+
 // Rank 0 tells the id by a pipe. Exit 77 without a second GPU.
-static int one_of_two(int rank, int in, int out)
+static int one_of_two(int way, int rank, int in, int out)
 {
 	ncclComm_t comm;
 	ncclUniqueId id;
@@ -80,9 +129,11 @@ static int one_of_two(int rank, int in, int out)
 	int count = 0;
 
 	alarm(30);
-	if (cudaGetDeviceCount(&count) != cudaSuccess || count < 2)
+	if (way == IN_ONE)
+		return rank ? 0 : both_in_one();
+	if (cudaGetDeviceCount(&count) != cudaSuccess || count < (way == SEE_BOTH ? 2 : 1))
 		return 77;
-	MUST(cudaSetDevice(rank));
+	MUST(cudaSetDevice(way == SEE_BOTH ? rank : 0));
 	if (!rank) {
 		MUST(ncclGetUniqueId(&id));
 		if (write(out, &id, sizeof(id)) != sizeof(id))
@@ -100,38 +151,71 @@ static int one_of_two(int rank, int in, int out)
 	return failed ? 1 : 0;
 }
 
-int main(int argc, char **argv)
+// Asked by a process of its own: this one must not know of a device before it has forked.
+static int gpus()
 {
-	char sum[64], path[4096];
+	int count = 0, status = 0;
+	pid_t pid = fork();
+
+	if (!pid) {
+		setenv("GLEAM_GPUS", "all", 1);
+		_exit(cudaGetDeviceCount(&count) == cudaSuccess ? count : 0);
+	}
+	waitpid(pid, &status, 0);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+}
+
+// Processes of their own, begun before this one knows of a device.
+static void two_ranks(char *self, int way)
+{
+	char numbers[4][16];
 	pid_t pids[2];
 	int ends[2], statuses[2] = {-1, -1};
 
-	setvbuf(stdout, NULL, _IOLBF, 0);
-	/* Multicast over NVLink is not needed, and can trouble a GPU that others use. */
-	setenv("NCCL_NVLS_ENABLE", "0", 0);
-	if (argc > 3)
-		return one_of_two(atoi(argv[1]), atoi(argv[2]), atoi(argv[3]));
-	if (readlink("/proc/self/exe", path, sizeof(path)) < 0 || pipe(ends))
+	if (pipe(ends))
 		lib_die("a pipe", -1, __FILE__, __LINE__);
-	/* Processes of their own, begun before this one knows of a device. */
 	for (int rank = 0; rank < 2; rank++) {
 		pids[rank] = fork();
 		if (!pids[rank]) {
-			char in[16], out[16];
+			const int values[4] = { way, rank, ends[0], ends[1] };
 
-			snprintf(sum, sizeof(sum), "%d", rank);
-			snprintf(in, sizeof(in), "%d", ends[0]);
-			snprintf(out, sizeof(out), "%d", ends[1]);
-			execl("/proc/self/exe", argv[0], sum, in, out, (char *)NULL);
+			for (int i = 0; i < 4; i++)
+				snprintf(numbers[i], sizeof(numbers[i]), "%d", values[i]);
+			if (way == SEE_ONE)
+				setenv("CUDA_VISIBLE_DEVICES", numbers[1], 1);
+			else
+				setenv("GLEAM_GPUS", "2", 1);
+			execl("/proc/self/exe", self, numbers[0], numbers[1], numbers[2], numbers[3], (char *)NULL);
 			_exit(127);
 		}
 	}
 	for (int rank = 0; rank < 2; rank++)
 		waitpid(pids[rank], &statuses[rank], 0);
+	close(ends[0]);
+	close(ends[1]);
 	if (WIFEXITED(statuses[0]) && WEXITSTATUS(statuses[0]) == 77) {
-		printf("two ranks are left out: they need two GPUs\n");
-	} else {
-		CHECK(statuses[0] == 0 && statuses[1] == 0, "two ranks in two processes ended with %#x and %#x", statuses[0], statuses[1]);
+		printf("two ranks in %s are left out: they need two GPUs\n", ways[way]);
+		return;
+	}
+	CHECK(statuses[0] == 0 && statuses[1] == 0, "two ranks in %s ended with %#x and %#x", ways[way], statuses[0], statuses[1]);
+}
+
+int main(int argc, char **argv)
+{
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	/* Multicast over NVLink is not needed, and can trouble a GPU that others use. */
+	setenv("NCCL_NVLS_ENABLE", "0", 0);
+	/* GPU to GPU, whatever the buses look like from here. */
+	setenv("NCCL_P2P_LEVEL", "SYS", 0);
+	setenv("NCCL_DEBUG", "WARN", 0);
+	if (argc > 4)
+		return one_of_two(atoi(argv[1]), atoi(argv[2]), atoi(argv[3]), atoi(argv[4]));
+	for (int way = 0; way < WAYS; way++) {
+		/* A process that sees one GPU can't tell whether there is another one. */
+		if (way == SEE_ONE && gpus() < 2)
+			printf("two ranks in %s are left out: they need two GPUs\n", ways[way]);
+		else
+			two_ranks(argv[0], way);
 	}
 	lib_device();
 	one_rank();
