@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 #include "broker/proto/snapshot.h"
 #include "gen/bodies.h"
@@ -32,6 +33,8 @@
 #define UNSPENT_MAX    (512ull << 20) /* kept for the next allocation; more goes back to the node */
 #define MAP_PIECES_MAX 512	      /* of one message */
 #define SLAB_UNITS     (PIECE_SMALL / MEMORY_ALIGN)
+#define FREED_WAIT_NS  20000000 /* so often a session that has died is noticed */
+#define FREED_WAITS    250	/* 5 s in all: notices that came before an answer take far less */
 #define QUARANTINE_MAX (4ull << 20) /* freed slab bytes that wait for work to complete, before we wait for it */
 
 static const uint64_t class_size[CLASSES] = { 2ull << 20, 32ull << 20, 256ull << 20 };
@@ -78,6 +81,7 @@ static struct devmem {
 	struct freed **quarantine_end;
 	uint64_t quarantine_bytes;
 	struct block *freeing;
+	pthread_cond_t freed; /* something has left freeing */
 } devmems[SNAPSHOT_DEVICES];
 
 static pthread_once_t devmems_once = PTHREAD_ONCE_INIT;
@@ -86,6 +90,7 @@ static void devmems_init(void)
 {
 	for (uint32_t d = 0; d < SNAPSHOT_DEVICES; d++) {
 		pthread_mutex_init(&devmems[d].lock, NULL);
+		pthread_cond_init(&devmems[d].freed, NULL);
 		space_init(&devmems[d].space, DEVICE_BASE + d * DEVICE_SPAN, DEVICE_SPAN);
 		devmems[d].quarantine_end = &devmems[d].quarantine;
 	}
@@ -239,6 +244,31 @@ static CUresult map_post(struct call *call, const struct block *block, const uin
 	return CUDA_SUCCESS;
 }
 
+/*
+ * The worker has nothing left, but what this program has freed before may be on its way back: the worker answers behind its
+ * notices, which the service thread reads. True if there was something to wait for.
+ */
+static bool freed_wait(struct call *call, struct devmem *dm)
+{
+	bool any;
+
+	pthread_mutex_lock(&dm->lock);
+	any = dm->freeing != NULL;
+	for (int i = 0; dm->freeing && i < FREED_WAITS && !session_is_dead(call->session); i++) {
+		struct timespec until;
+
+		clock_gettime(CLOCK_REALTIME, &until);
+		until.tv_nsec += FREED_WAIT_NS;
+		if (until.tv_nsec >= 1000000000) {
+			until.tv_nsec -= 1000000000;
+			until.tv_sec++;
+		}
+		pthread_cond_timedwait(&dm->freed, &dm->lock, &until);
+	}
+	pthread_mutex_unlock(&dm->lock);
+	return any;
+}
+
 /* @size is a multiple of PIECE_SMALL. */
 static CUresult block_new(struct call *call, uint64_t size, struct block **block_out)
 {
@@ -290,6 +320,8 @@ static CUresult block_new(struct call *call, uint64_t size, struct block **block
 			unspent_return(call, device, 0);
 			result = grant_ask(call, device, size);
 		}
+		if (result == CUDA_ERROR_OUT_OF_MEMORY && freed_wait(call, dm))
+			continue;
 		if (result)
 			goto free_block;
 	}
@@ -355,6 +387,7 @@ void memory_freed(struct session *s, struct reader *r)
 			break;
 		}
 	if (block) {
+		pthread_cond_broadcast(&dm->freed);
 		space_give(&dm->space, block->address, block->size);
 		for (uint32_t i = 0; i < size / 8; i++) {
 			uint64_t id;
