@@ -3,7 +3,7 @@
  * Cases from the field about memory: virtual memory in pieces, mapped elsewhere with the same bytes, and pools (P-010); free memory
  * and what an allocation gets tell one story, also with another program (P-011); registered host memory of every kind (P-021).
  * Scaled down; GLEAM_LONG=1: at full length. P-011 with "story MIB" alone, where MIB is what the other program holds: with a
- * software GPU whose processes share one ledger.
+ * software GPU whose processes share one ledger. "pinned MIB": that much page-locked memory (P-032).
  */
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -281,6 +281,29 @@ static void registers(void)
 	MUST(cuMemFree(device));
 }
 
+/* Much page-locked memory: whatever this machine lets us lock (P-032). */
+static void pinned(size_t size)
+{
+	uint32_t *host = NULL, wrong = 0;
+	CUdeviceptr device;
+
+	MUST(cuMemHostAlloc((void **)&host, size, CU_MEMHOSTALLOC_PORTABLE));
+	MUST(cuMemAlloc(&device, size));
+	for (size_t i = 0; i < size / 4; i += 1024)
+		host[i] = (uint32_t)i;
+	MUST(cuMemcpyHtoDAsync(device, host, size, NULL));
+	MUST(cuCtxSynchronize());
+	for (size_t i = 0; i < size / 4; i += 1024)
+		host[i] = 0;
+	MUST(cuMemcpyDtoHAsync(host, device, size, NULL));
+	MUST(cuCtxSynchronize());
+	for (size_t i = 0; i < size / 4; i += 1024)
+		wrong += host[i] != (uint32_t)i;
+	CHECK(!wrong, "%u pages of page-locked memory", wrong);
+	MUST(cuMemFreeHost(host));
+	MUST(cuMemFree(device));
+}
+
 /* Two programs, the other one begun before this one knows of CUDA. */
 static int story(size_t mib)
 {
@@ -308,6 +331,11 @@ int main(int argc, char **argv)
 	CUmodule module;
 
 	at_length = wish && strcmp(wish, "1") == 0;
+	if (argc == 3 && strcmp(argv[1], "pinned") == 0) {
+		prog_context(NULL);
+		pinned((size_t)atoi(argv[2]) * MIB);
+		return prog_end();
+	}
 	if (argc == 3)
 		return story((size_t)atoi(argv[2]));
 	prog_context(NULL);
