@@ -154,10 +154,11 @@ CUresult call_leave(struct call *call, CUresult result)
 
 /* ---- encoding ---- */
 
-static CUresult open_frame(struct call *call, enum op op, size_t payload_max, unsigned flag, const struct bulk_ref *ref)
+static CUresult open_frame(struct call *call, enum op op, size_t payload_max, unsigned flag, const struct bulk_ref *ref,
+			   const struct bulk_file *file)
 {
 	struct session *s = call->session;
-	size_t head = sizeof(struct frame_hdr) + (ref ? sizeof(*ref) : 0);
+	size_t head = sizeof(struct frame_hdr) + (ref ? sizeof(*ref) : 0) + (file ? sizeof(*file) : 0);
 
 	if (payload_max > FRAME_SIZE_MAX - head)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -191,6 +192,8 @@ static CUresult open_frame(struct call *call, enum op op, size_t payload_max, un
 			memcpy(frame, &hdr, sizeof(hdr));
 			if (ref)
 				memcpy(frame + sizeof(hdr), ref, sizeof(*ref));
+			if (file)
+				memcpy(frame + sizeof(hdr) + sizeof(*ref), file, sizeof(*file));
 			call->frame = frame;
 			call->op = (uint16_t)op;
 			call->w = writer_on(frame + head, payload_max);
@@ -212,13 +215,19 @@ static CUresult open_frame(struct call *call, enum op op, size_t payload_max, un
 
 CUresult call_open(struct call *call, enum op op, size_t payload_max)
 {
-	return open_frame(call, op, payload_max, 0, NULL);
+	return open_frame(call, op, payload_max, 0, NULL, NULL);
 }
 
 CUresult call_open_bulk(struct call *call, enum op op, size_t payload_max, enum frame_flag flag,
 			const struct bulk_ref *ref)
 {
-	return open_frame(call, op, payload_max, flag, ref);
+	return open_frame(call, op, payload_max, flag, ref, NULL);
+}
+
+CUresult call_open_file(struct call *call, enum op op, size_t payload_max, const struct bulk_ref *ref,
+			const struct bulk_file *file)
+{
+	return open_frame(call, op, payload_max, FRAME_BULK_UP | (file ? FRAME_BULK_FILE : 0), ref, file);
 }
 
 /* Nobody carries the bytes of this command anywhere: they lie where the worker reads them. Before the command is shown. */

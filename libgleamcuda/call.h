@@ -80,6 +80,9 @@ CUresult call_open(struct call *call, enum op op, size_t payload_max);
 /* The same for a frame that refers to arena bytes; @flag is FRAME_BULK_UP or FRAME_BULK_DOWN. */
 CUresult call_open_bulk(struct call *call, enum op op, size_t payload_max, enum frame_flag flag,
 			const struct bulk_ref *ref);
+/* An up piece whose bytes are those of a file; @file NULL: they aren't. */
+CUresult call_open_file(struct call *call, enum op op, size_t payload_max, const struct bulk_ref *ref,
+			const struct bulk_file *file);
 /* Publish without waiting. Returns the command's sequence number. Releases the append lock. */
 uint64_t call_post(struct call *call);
 /* Publish nothing. Releases the append lock. */

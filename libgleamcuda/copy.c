@@ -23,6 +23,7 @@
 #include "libgleamcuda/session.h"
 #include "libgleamcuda/stream.h"
 #include "libgleamcuda/streamword.h"
+#include "libgleamcuda/weights.h"
 
 #define REPLY_MAX 4000u /* bytes of gleamCopyDown's answer: what a reply slot holds */
 #define PIECE_LEAST  (128u << 10) /* less is not worth the driver calls of a piece */
@@ -111,8 +112,9 @@ static CUresult up_inline(struct call *call, const struct copy *c, uint64_t dst,
 	return CUDA_SUCCESS;
 }
 
-/* A piece of one row, through the arena. */
-static CUresult up_bulk(struct call *call, const struct copy *c, uint64_t dst, uint64_t src, uint32_t size)
+/* A piece of one row, through the arena; @file as of weights.h, or NULL. */
+static CUresult up_bulk(struct call *call, const struct copy *c, uint64_t dst, uint64_t src, uint32_t size,
+			const struct bulk_file *file)
 {
 	struct msg_gleamCopyUpBulk m = { .stream = c->stream, .dst = dst };
 	void *bytes;
@@ -120,9 +122,10 @@ static CUresult up_bulk(struct call *call, const struct copy *c, uint64_t dst, u
 
 	if (result)
 		return result;
-	memcpy(bytes, (const void *)(uintptr_t)src, size);
+	if (!file || !file->absent)
+		memcpy(bytes, (const void *)(uintptr_t)src, size);
 	piece_next(call, c, dst + size == c->dst + (c->rows - 1) * c->dst_pitch + c->width);
-	result = call_open_bulk(call, OP_gleamCopyUpBulk, msg_gleamCopyUpBulk_size(&m), FRAME_BULK_UP, &m.data);
+	result = call_open_file(call, OP_gleamCopyUpBulk, msg_gleamCopyUpBulk_size(&m), &m.data, file);
 	if (result)
 		return result; /* the session has ended: the piece is nobody's any more */
 	msg_gleamCopyUpBulk_put(&call->w, &m);
@@ -162,7 +165,31 @@ static CUresult up_line(struct call *call, const struct copy *c, uint64_t dst, u
 	for (uint64_t at = 0; at < size && !result; at += piece) {
 		uint64_t left = size - at;
 
-		result = up_bulk(call, c, dst + at, src + at, left < piece ? (uint32_t)left : piece);
+		result = up_bulk(call, c, dst + at, src + at, left < piece ? (uint32_t)left : piece, NULL);
+	}
+	return result;
+}
+
+/* The same for bytes that may be a mapped file's: by what is known of each part. */
+static CUresult up_parts(struct call *call, const struct copy *c, uint64_t dst, uint64_t src, uint64_t size)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	for (uint64_t at = 0; at < size && !result;) {
+		struct weights_part part;
+
+		weights_look(call->session, src + at, size - at, &part);
+		if (!part.is_file)
+			result = up_line(call, c, dst + at, src + at, part.size);
+		for (uint64_t done = 0; part.is_file && done < part.size && !result;) {
+			uint64_t left = part.size - done;
+			uint32_t piece = left < SESSION_CELL_SIZE ? (uint32_t)left : SESSION_CELL_SIZE;
+
+			result = up_bulk(call, c, dst + at + done, src + at + done, piece, &part.file);
+			part.file.offset += piece;
+			done += piece;
+		}
+		at += part.size;
 	}
 	return result;
 }
@@ -171,6 +198,8 @@ CUresult copy_bytes_up(struct call *call, const struct copy *c)
 {
 	CUresult result = CUDA_SUCCESS;
 
+	if (c->rows == 1 && c->width >= WEIGHTS_LEAST && c->src_place == PLACE_PAGEABLE)
+		return up_parts(call, c, c->dst, c->src, c->width);
 	if (c->rows == 1)
 		return up_line(call, c, c->dst, c->src, c->width);
 	if (c->width > SESSION_CELL_SIZE / 2) {

@@ -3,14 +3,15 @@
 #include "broker/core/jobs.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 
 #define JOBS_THREADS_MAX 16u
+#define JOBS_NICE	 5 /* a quarter of what others get beside it */
 
 struct jobs {
 	/* set when it is made, then only read */
@@ -35,8 +36,9 @@ static void *jobs_main(void *arg)
 	struct jobs *jobs = arg;
 
 	pthread_setname_np(pthread_self(), jobs->name);
+	/* Of this thread alone, as Linux has it. Not SCHED_IDLE: on a machine that is never idle it would never come to its turn. */
 	if (jobs->idle)
-		pthread_setschedparam(pthread_self(), SCHED_IDLE, &(struct sched_param){ 0 });
+		setpriority(PRIO_PROCESS, (id_t)gettid(), JOBS_NICE);
 	pthread_mutex_lock(&jobs->lock);
 	for (;;) {
 		struct job *job = jobs->first;

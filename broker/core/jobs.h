@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A few threads for what takes long: hashing, copying, disks. Started with the first job; what can wait (hashing files that
- * nobody asks for yet) runs when the machine has nothing else to do.
+ * nobody asks for yet) gives way to what else the machine has to do.
  */
 #ifndef GLEAM_CORE_JOBS_H
 #define GLEAM_CORE_JOBS_H
@@ -16,7 +16,7 @@ struct job {
 	void (*run)(struct job *job);
 };
 
-/* NULL: out of memory. @name is the threads', 15 letters at most. @idle: SCHED_IDLE, so it costs nobody anything. */
+/* NULL: out of memory. @name is the threads', 15 letters at most. @idle: what nobody waits for. */
 struct jobs *jobs_new(unsigned threads, const char *name, bool idle);
 /* Any thread. @job belongs to the pool until it runs. */
 void jobs_post(struct jobs *jobs, struct job *job);

@@ -17,9 +17,11 @@
 #include "broker/lib/log.h"
 #include "broker/local/cache.h"
 #include "broker/local/client.h"
+#include "broker/local/control_cache.h"
 #include "broker/local/discover.h"
 #include "broker/local/kdev.h"
 #include "broker/local/place.h"
+#include "broker/local/prefetch.h"
 #include "broker/local/server.h"
 #include "broker/node/node.h"
 
@@ -192,6 +194,18 @@ static void socket_unlink(struct broker *broker)
 	broker->bound = false;
 }
 
+uint32_t broker_session_take(struct broker *broker)
+{
+	if (++broker->session == 0)
+		broker->session = 1; /* 0 is the link itself */
+	return broker->session;
+}
+
+struct loop *broker_loop(const struct broker *broker)
+{
+	return broker->loop;
+}
+
 static struct client *broker_client_new(struct broker *broker, int fd)
 {
 	struct client *client;
@@ -204,9 +218,7 @@ static struct client *broker_client_new(struct broker *broker, int fd)
 				 BROKER_CLIENTS_MAX);
 		return NULL;
 	}
-	if (++broker->session == 0)
-		broker->session = 1; /* 0 is the link itself */
-	client = client_new(broker, broker->loop, fd, broker->session);
+	client = client_new(broker, broker->loop, fd, broker_session_take(broker));
 	if (client)
 		broker->clients[broker->client_count++] = client;
 	return client;
@@ -314,7 +326,8 @@ static int broker_message(void *owner, struct server *server, const struct link_
 
 	/* Without one the message crossed our detach. */
 	if (mirror) {
-		err = client_message((struct client *)mirror, hdr, body);
+		/* Nobody has anything to say to a depot. */
+		err = mirror->depot ? -EPROTO : client_message((struct client *)mirror, hdr, body);
 		mirror_put(mirror);
 	}
 	return err;
@@ -374,6 +387,7 @@ static void broker_lost(void *owner, struct server *server, const char *why)
 
 	for (unsigned i = 0; i < broker->client_count; i++)
 		client_link_lost(broker->clients[i], server, why);
+	prefetch_link_lost(server);
 }
 
 /* ---- the hook ---- */
@@ -500,6 +514,7 @@ void broker_stop(struct broker *broker)
 	discover_stop(broker->discover);
 	place_stop(broker->place);
 	kdev_stop(broker->kdev);
+	control_cache_stop();
 	cache_local_stop(broker->cache);
 	for (unsigned i = 0; i < broker->server_count; i++)
 		server_stop(broker->servers[i]);
@@ -511,7 +526,7 @@ bool broker_is_stopped(const struct broker *broker)
 		if (!server_is_stopped(broker->servers[i]))
 			return false;
 	return broker->stopping && broker->client_count == 0 && !broker->accepting && kdev_is_stopped(broker->kdev) &&
-	       cache_local_is_idle(broker->cache) && place_is_stopped(broker->place) &&
+	       cache_local_is_idle(broker->cache) && prefetch_is_idle() && place_is_stopped(broker->place) &&
 	       discover_is_stopped(broker->discover);
 }
 

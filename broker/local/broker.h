@@ -48,6 +48,9 @@ struct server *broker_server(const struct broker *broker, unsigned index);
 unsigned broker_client_count(const struct broker *broker);
 struct client *broker_client(const struct broker *broker, unsigned index);
 struct place *broker_place(const struct broker *broker);
+/* A number for a session of our own. */
+uint32_t broker_session_take(struct broker *broker);
+struct loop *broker_loop(const struct broker *broker);
 struct cache_local *broker_cache(const struct broker *broker);
 struct node *broker_node(const struct broker *broker);
 const char *broker_socket(const struct broker *broker);

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "broker/lib/clock.h"
 #include "broker/lib/log.h"
@@ -17,6 +18,7 @@
 #include "broker/local/client_private.h"
 
 #define FILE_BITS_MAX (LOCAL_MSG_MAX * 4) /* half a packet of them */
+#define FILE_GAP_MAX  (1u << 20)	  /* bytes between two pieces that are sent with them: small tensors, a file's header */
 
 /* What is known of the piece that begins in a granule. */
 struct piece_note {
@@ -36,6 +38,7 @@ struct cache_client {
 	struct cache_counts counts;
 	struct cfile *files[CACHE_FILES_MAX];
 	bool opening[CACHE_FILES_MAX];
+	uint64_t ends[CACHE_FILES_MAX]; /* where the newest piece of the file ended */
 	struct piece_note notes[SESSION_GRANULES];
 };
 
@@ -268,6 +271,82 @@ static bool piece_fill(struct cache_client *cc, struct cache_server *server, str
 	return true;
 }
 
+struct gap_job {
+	struct job job;
+	struct loop_post post;
+	struct cache_client *cc;
+	struct cache_server *server;
+	struct mirror *mirror; /* counted, so that its client stays */
+	struct cfile *file;    /* counted */
+	uint32_t epoch;
+	uint64_t offset;
+	uint32_t size;
+	int err;
+	uint8_t bytes[];
+};
+
+static void gap_told(struct loop_post *post)
+{
+	struct gap_job *gap = (struct gap_job *)((char *)post - offsetof(struct gap_job, post));
+	struct cache_client *cc = gap->cc;
+	struct mirror *mirror = gap->mirror;
+
+	for (uint32_t done = 0; !gap->err && done < gap->size && gap->epoch == cc->epoch && gap->server->open;) {
+		uint64_t offset = gap->offset + done;
+		uint32_t index = (uint32_t)(offset / CACHE_CHUNK_SIZE), at = (uint32_t)(offset % CACHE_CHUNK_SIZE);
+		uint32_t size = gap->size - done;
+		uint8_t head[16];
+		struct writer w = writer_on(head, sizeof(head));
+
+		if (size > CACHE_FILL_MAX)
+			size = CACHE_FILL_MAX;
+		if (size > CACHE_CHUNK_SIZE - at)
+			size = CACHE_CHUNK_SIZE - at;
+		put_u64(&w, cfile_tag(gap->file, index));
+		put_u32(&w, at);
+		put_u32(&w, cfile_chunk_size(gap->file, index));
+		link_send(gap->server->link, LINK_CACHE_FILL, 0, head, w.at, gap->bytes + done, size);
+		done += size;
+	}
+	cc->cache->running--;
+	cfile_put(gap->file);
+	free(gap);
+	mirror_put(mirror);
+}
+
+static void gap_run(struct job *job)
+{
+	struct gap_job *gap = (struct gap_job *)job;
+
+	if (pread(cfile_fd(gap->file), gap->bytes, gap->size, (off_t)gap->offset) != (ssize_t)gap->size)
+		gap->err = -EIO;
+	loop_post(gap->cc->cache->loop, &gap->post);
+}
+
+/*
+ * What lies between the last piece of the file and this one was too small to be looked at. Its chunk would never be whole
+ * without it. These bytes needn't be proven: wrong ones make a chunk that nobody asks for.
+ */
+static void file_gap(struct cache_client *cc, struct cache_server *server, struct mirror *mirror, struct cfile *file,
+		     uint32_t number, uint64_t offset, uint32_t size)
+{
+	uint64_t end = cc->ends[number];
+	struct gap_job *gap;
+
+	cc->ends[number] = offset + size;
+	if (offset <= end || offset - end > FILE_GAP_MAX)
+		return;
+	gap = malloc(sizeof(*gap) + (offset - end));
+	if (!gap)
+		return;
+	*gap = (struct gap_job){ .job.run = gap_run, .post.run = gap_told, .cc = cc, .server = server, .mirror = mirror,
+				 .file = file, .epoch = cc->epoch, .offset = end, .size = (uint32_t)(offset - end) };
+	mirror_get(mirror);
+	cfile_get(file);
+	cc->cache->running++;
+	jobs_post(cc->cache->names, &gap->job);
+}
+
 /* Of a file: its chunk's name says all. */
 static bool file_send(struct cache_client *cc, struct cache_server *server, struct link *link, struct mirror *mirror,
 		      struct bulk_item *item, const struct piece_note *note)
@@ -283,6 +362,7 @@ static bool file_send(struct cache_client *cc, struct cache_server *server, stru
 	if (name && server->open && cc->use != CACHE_OFF && memcmp(cfile_salt(file), server->salt, CACHE_SALT_SIZE) == 0 &&
 	    held_has(&server->held, name)) {
 		ref_send(cc, link, mirror, item, name, at);
+		cc->ends[note->file - 1] = note->offset + item->size;
 		free(item);
 		return true;
 	}
@@ -292,6 +372,7 @@ static bool file_send(struct cache_client *cc, struct cache_server *server, stru
 		return false;
 	item->keep = (struct bulk_keep){ .tag = cfile_tag(file, index), .at = at, .total = cfile_chunk_size(file, index) };
 	cc->counts.misses++;
+	file_gap(cc, server, mirror, file, note->file - 1, note->offset, item->size);
 	if (!name)
 		cfile_want(file, index);
 	return false;
@@ -364,7 +445,6 @@ struct client_wish {
 	struct cfile_wish wish; /* first */
 	struct cache_client *cc;
 	struct mirror *mirror; /* counted */
-	struct cache_server *server;
 	uint32_t number;
 };
 
@@ -421,7 +501,7 @@ static void file_opened(struct cfile_wish *base, struct cfile *file, int err)
 		log_debug("pid %d: a file of its uploads is not for the cache: %s", cc->client->pid,
 			  err == -EMEDIUMTYPE ? "not on ext4, xfs or btrfs" : strerror(-err));
 	if (cc->client->state == CLIENT_LIVE)
-		file_answer(cc, wish->server, wish->number, err);
+		file_answer(cc, server_cache(cc->client->server), wish->number, err);
 	cc->cache->running--;
 	mirror_put(wish->mirror);
 	free(wish);
@@ -447,7 +527,6 @@ int cache_client_file(struct cache_client *cc, struct cache_server *server, uint
 		return 0;
 	}
 	wish->cc = cc;
-	wish->server = server;
 	wish->number = number;
 	wish->mirror = &cc->client->mirror;
 	mirror_get(wish->mirror);

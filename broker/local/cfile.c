@@ -31,6 +31,7 @@
 #define CFILE_SIZE_MAX	   (16ull << 40)
 #define CFILE_CHUNKS_MAX   (uint32_t)(CFILE_SIZE_MAX / CACHE_CHUNK_SIZE)
 #define CFILE_MEMORY_MAX   (CFILE_SIZE_MAX / CACHE_CHUNK_SIZE * sizeof(struct chunk_name) + 4096)
+#define CFILE_KEPT_MAX	   64u			  /* files whose names stay in memory when nobody loads from them */
 #define CFILE_SAVE_NS	   (2 * NS_PER_S) /* names wait so long for more of them before they are written */
 #define CFILE_PATH_SIZE	   (CONF_PATH_SIZE + 128)
 #define CFILE_MAGIC	   "GLEAMFN1"
@@ -69,6 +70,7 @@ struct cfiles {
 	struct jobs *slow;  /* hashing ahead, when the machine is idle */
 	struct cfile *files;
 	uint32_t running; /* jobs that will be posted here */
+	uint32_t kept; /* files that nobody uses: without a descriptor */
 	struct loop_timer save;
 	bool stopping; /* atomic */
 };
@@ -452,7 +454,12 @@ static void wish_told(struct loop_post *post)
 			    memcmp(&file->identity, &wish->identity, sizeof(file->identity)) == 0)
 				break;
 	if (file) {
-		file->refs++;
+		/* Known from before: by this descriptor from now on. */
+		if (file->refs++ == 0) {
+			cfiles->kept--;
+			file->fd = wish->fd;
+			wish->fd = -1;
+		}
 		goto tell;
 	}
 	if (!err)
@@ -521,13 +528,9 @@ void cfile_get(struct cfile *file)
 	file->refs++;
 }
 
-void cfile_put(struct cfile *file)
+/* Nobody uses it. */
+static void file_free(struct cfile *file)
 {
-	assert(file->refs);
-	if (--file->refs)
-		return;
-	if (file->dirty)
-		file_save(file);
 	for (struct cfile **at = &file->cfiles->files; *at; at = &(*at)->next) {
 		if (*at == file) {
 			*at = file->next;
@@ -539,6 +542,28 @@ void cfile_put(struct cfile *file)
 	free(file->names);
 	free(file->wanted);
 	free(file);
+}
+
+void cfile_put(struct cfile *file)
+{
+	struct cfiles *cfiles = file->cfiles;
+	struct cfile *last = NULL;
+
+	assert(file->refs);
+	if (--file->refs)
+		return;
+	if (file->dirty)
+		file_save(file);
+	fd_close(&file->fd);
+	cfiles->kept++;
+	if (cfiles->kept <= CFILE_KEPT_MAX)
+		return;
+	/* New ones are added in front. */
+	for (struct cfile *at = cfiles->files; at; at = at->next)
+		if (!at->refs)
+			last = at;
+	cfiles->kept--;
+	file_free(last);
 }
 
 const struct cfile_identity *cfile_identity(const struct cfile *file)
@@ -617,10 +642,7 @@ void cfiles_free(struct cfiles *cfiles)
 		return;
 	jobs_free(cfiles->quick);
 	jobs_free(cfiles->slow);
-	while (cfiles->files) {
-		cfiles->files->refs = 1;
-		cfiles->files->dirty = false;
-		cfile_put(cfiles->files);
-	}
+	while (cfiles->files)
+		file_free(cfiles->files);
 	free(cfiles);
 }

@@ -57,6 +57,7 @@ struct cfile_wish {
 	int fd; /* taken */
 	uid_t uid;
 	uint8_t salt[CACHE_SALT_SIZE];
+	void *arg; /* the caller's */
 	/* Control thread. @err 0: @file is counted for the caller. Owns @wish. */
 	void (*done)(struct cfile_wish *wish, struct cfile *file, int err);
 	/* its own */

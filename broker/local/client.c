@@ -787,7 +787,8 @@ static void client_packet_take(struct client *client, size_t size)
 		fd_close(&fd);
 		return;
 	}
-	fd_close(&fd);
+	if (type != LOCAL_CONTROL)
+		fd_close(&fd);
 	if (type == LOCAL_OPEN && client->state == CLIENT_NEW) {
 		if (client_open(client, &r) == 0)
 			return;
@@ -796,8 +797,10 @@ static void client_packet_take(struct client *client, size_t size)
 
 		client->state = CLIENT_ASKING;
 		loop_timer_clear(client->loop, &client->timer);
-		if (!r.fault && control_answer(client->broker, client, client->uid, request) == 0)
+		if (!r.fault && control_answer(client->broker, client, client->uid, request, fd) == 0)
 			return;
+		if (!r.fault)
+			fd = -1;
 	}
 	if (type == LOCAL_GPUS && (client->state == CLIENT_NEW || client->state == CLIENT_ASKING)) {
 		const char *server = get_str(&r, CONF_NAME_SIZE);
@@ -807,6 +810,7 @@ static void client_packet_take(struct client *client, size_t size)
 		if (!r.fault && control_gpus(client->broker, client, client->uid, server) == 0)
 			return;
 	}
+	fd_close(&fd);
 	log_warn("pid %d: not a packet that gleamd knows (type %u, %zu bytes): closed", client->pid, type, size);
 	client_end(client, END_PROTOCOL, "an unknown packet on its socket");
 	client_gone(client);

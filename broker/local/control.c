@@ -3,7 +3,7 @@
  * Answers to gleamctl, and to the clients' NVML. Control thread; see control.h.
  *
  *	{"cmd":"version"}  {"cmd":"status"}  {"cmd":"servers"}  {"cmd":"clients"}  {"cmd":"clients","pid":N}
- *	and what control_sched.h has
+ *	and what control_sched.h and control_cache.h have
  *
  * With a pid the per-call table comes, too. What isn't understood is answered by {"error": "..."}.
  */
@@ -16,9 +16,11 @@
 #include <unistd.h>
 
 #include "broker/lib/codec.h"
+#include "broker/lib/fd.h"
 #include "broker/lib/json.h"
 #include "broker/local/broker.h"
 #include "broker/local/client_private.h"
+#include "broker/local/control_cache.h"
 #include "broker/local/control_sched.h"
 #include "broker/local/state.h"
 #include "broker/proto/wire.h"
@@ -219,7 +221,7 @@ static void put_error(struct json *json, const char *what)
 	json_close(json, '}');
 }
 
-static void answer_make(struct broker *broker, uid_t uid, const char *request, struct json *json)
+static void answer_make(struct broker *broker, uid_t uid, const char *request, int *fd, struct json *json)
 {
 	struct json_field fields[JSON_FIELDS_MAX];
 	unsigned count = 0;
@@ -236,7 +238,7 @@ static void answer_make(struct broker *broker, uid_t uid, const char *request, s
 		put_error(json, "the request has no \"cmd\", or its \"pid\" is not a number");
 		return;
 	}
-	if (control_sched(broker, uid, fields, count, json))
+	if (control_sched(broker, uid, fields, count, json) || control_cache(broker, uid, fields, count, fd, json))
 		return;
 	state_refresh(broker);
 	state = state_take(broker);
@@ -264,12 +266,12 @@ static void answer_make(struct broker *broker, uid_t uid, const char *request, s
 		put_clients(json, broker, state, uid, pid ? pid->number : 0);
 		json_close(json, '}');
 	} else {
-		put_error(json, "gleamd knows the commands version, status, servers, clients, policy, decisions and drain");
+		put_error(json, "gleamd knows the commands version, status, servers, clients, policy, decisions, drain and cache");
 	}
 	state_free(state);
 }
 
-int control_answer(struct broker *broker, struct client *client, uid_t uid, const char *request)
+int control_answer(struct broker *broker, struct client *client, uid_t uid, const char *request, int fd)
 {
 	static const size_t head = 3 * sizeof(uint32_t);
 	struct json json = { 0 };
@@ -277,7 +279,8 @@ int control_answer(struct broker *broker, struct client *client, uid_t uid, cons
 	int err = packet ? 0 : -ENOMEM;
 	size_t at = 0;
 
-	answer_make(broker, uid, request, &json);
+	answer_make(broker, uid, request, &fd, &json);
+	fd_close(&fd);
 	if (json.fault)
 		err = -ENOMEM;
 	while (!err) {

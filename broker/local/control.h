@@ -9,7 +9,9 @@ struct broker;
 struct client;
 
 /* Sends the answer, which may be that the question is not understood. -errno: the asker is to be closed. */
-int control_answer(struct broker *broker, struct client *client, uid_t uid, const char *request);
+/* Takes @fd, which came with it (-1: none). */
+int control_answer(struct broker *broker, struct client *client, uid_t uid, const char *request,
+		   int fd);
 
 /* Sends what is known of the GPUs of @server, "" for all servers (LOCAL_GPUS); -errno likewise. */
 int control_gpus(struct broker *broker, struct client *client, uid_t uid, const char *server);

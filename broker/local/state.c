@@ -10,6 +10,7 @@
 #include "broker/lib/clock.h"
 #include "broker/lib/hash.h"
 #include "broker/local/broker.h"
+#include "broker/local/cache.h"
 #include "broker/local/client_private.h"
 #include "broker/local/place.h"
 #include "broker/local/place_show.h"
@@ -44,6 +45,11 @@ static void server_take(const struct broker *broker, unsigned index, struct stat
 		out->report = *report;
 		out->load = report->busy_milli / 1000.0 / (report->gpu_count ? report->gpu_count : 1);
 	}
+	const struct cache_stats *cache = cache_server_stats(server_cache(broker_server(broker, index)));
+
+	out->cached = cache != NULL;
+	if (cache)
+		out->cache = *cache;
 }
 
 static void client_take(const struct client *client, const struct client_view *view, struct state_client *out)

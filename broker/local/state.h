@@ -34,6 +34,8 @@ struct state_server {
 	bool reported; /* report is valid */
 	double report_age_s;
 	struct report report;
+	bool cached; /* cache is valid */
+	struct cache_stats cache;
 	double load; /* clients with unfinished work per GPU, mean over 5 s; 0 if not reported */
 };
 

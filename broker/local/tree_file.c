@@ -103,6 +103,28 @@ const struct server_file tree_server_files[TREE_SERVER_FILES] = {
 	{ "clients", server_clients },
 };
 
+/* ---- their caches; NULL: nobody knows ---- */
+
+#define CACHE_FILE(field)                                                                                      \
+	static void cache_##field(FILE *out, const struct cache_stats *cache)                                  \
+	{                                                                                                      \
+		if (cache)                                                                                     \
+			put_number(out, cache->field);                                                         \
+		else                                                                                           \
+			fputs(UNKNOWN, out);                                                                   \
+	}
+CACHE_FILE(bytes)
+CACHE_FILE(entries)
+CACHE_FILE(hits)
+CACHE_FILE(misses)
+CACHE_FILE(saved)
+CACHE_FILE(evictions)
+
+const struct cache_file tree_cache_files[TREE_CACHE_FILES] = {
+	{ "bytes", cache_bytes },   { "entries", cache_entries }, { "hits", cache_hits },
+	{ "misses", cache_misses }, { "saved", cache_saved },	  { "evictions", cache_evictions },
+};
+
 /* ---- their GPUs ---- */
 
 static void gpu_name(FILE *out, const struct report_gpu *gpu)

@@ -18,6 +18,11 @@ struct gpu_file {
 	void (*put)(FILE *out, const struct report_gpu *gpu);
 };
 
+struct cache_file {
+	const char *name;
+	void (*put)(FILE *out, const struct cache_stats *cache);
+};
+
 /* @counts: SESSION_API_MAX of them; only `stats` looks there. */
 struct client_file {
 	const char *name;
@@ -25,10 +30,12 @@ struct client_file {
 };
 
 #define TREE_SERVER_FILES 9u
+#define TREE_CACHE_FILES  6u
 #define TREE_GPU_FILES	  7u
 #define TREE_CLIENT_FILES 11u
 
 extern const struct server_file tree_server_files[TREE_SERVER_FILES];
+extern const struct cache_file tree_cache_files[TREE_CACHE_FILES];
 extern const struct gpu_file tree_gpu_files[TREE_GPU_FILES];
 extern const struct client_file tree_client_files[TREE_CLIENT_FILES];
 

@@ -35,6 +35,7 @@ bool tree_of_id(uint64_t id, struct tree_node *node_out)
 	}
 	if (node.kind == TREE_ROOT || node.kind >= TREE_KINDS ||
 	    (node.kind == TREE_SERVER_FILE && node.file >= TREE_SERVER_FILES) ||
+	    ((node.kind == TREE_CACHE_FILE || node.kind == TREE_SERVER_CACHE_FILE) && node.file >= TREE_CACHE_FILES) ||
 	    (node.kind == TREE_GPU_FILE && node.file >= TREE_GPU_FILES) ||
 	    (node.kind == TREE_CLIENT_FILE && node.file >= TREE_CLIENT_FILES))
 		return false;
@@ -52,6 +53,8 @@ static bool kind_is_folder(enum tree_kind kind)
 	case TREE_SERVER_FILE:
 	case TREE_GPU_FILE:
 	case TREE_CLIENT_FILE:
+	case TREE_CACHE_FILE:
+	case TREE_SERVER_CACHE_FILE:
 		return false;
 	default:
 		return true;
@@ -128,6 +131,8 @@ static int node_check(const struct tree_view *view, const struct tree_node *node
 	case TREE_SERVER:
 	case TREE_SERVER_FILE:
 	case TREE_GPUS:
+	case TREE_SERVER_CACHE:
+	case TREE_SERVER_CACHE_FILE:
 		return state_server(view->broker, node->object, &server) ? 0 : -ESTALE;
 	case TREE_GPU:
 	case TREE_GPU_FILE:
@@ -174,6 +179,7 @@ static void list_add(struct list *list, const char *name, const struct tree_node
 
 static void list_root(struct list *list)
 {
+	list_add(list, "cache", &(struct tree_node){ .kind = TREE_CACHE });
 	list_add(list, "clients", &(struct tree_node){ .kind = TREE_CLIENTS });
 	list_add(list, "metrics", &(struct tree_node){ .kind = TREE_METRICS });
 	list_add(list, "scheduler", &(struct tree_node){ .kind = TREE_SCHEDULER });
@@ -200,7 +206,16 @@ static void list_server(struct list *list, uint32_t object)
 	for (uint8_t i = 0; i < TREE_SERVER_FILES; i++)
 		list_add(list, tree_server_files[i].name,
 			 &(struct tree_node){ .kind = TREE_SERVER_FILE, .file = i, .object = object });
+	list_add(list, "cache", &(struct tree_node){ .kind = TREE_SERVER_CACHE, .object = object });
 	list_add(list, "gpus", &(struct tree_node){ .kind = TREE_GPUS, .object = object });
+}
+
+static void list_cache(struct list *list, const struct tree_node *node)
+{
+	enum tree_kind kind = node->kind == TREE_CACHE ? TREE_CACHE_FILE : TREE_SERVER_CACHE_FILE;
+
+	for (uint8_t i = 0; i < TREE_CACHE_FILES; i++)
+		list_add(list, tree_cache_files[i].name, &(struct tree_node){ .kind = kind, .file = i, .object = node->object });
 }
 
 static void list_gpus(struct list *list, const struct tree_view *view, uint32_t object)
@@ -263,6 +278,10 @@ int tree_list(const struct tree_view *view, const struct tree_node *node, struct
 		break;
 	case TREE_SERVER:
 		list_server(&list, node->object);
+		break;
+	case TREE_CACHE:
+	case TREE_SERVER_CACHE:
+		list_cache(&list, node);
 		break;
 	case TREE_GPUS:
 		list_gpus(&list, view, node->object);
@@ -385,6 +404,35 @@ static int put_server(const struct tree_view *view, const struct tree_node *node
 	return 0;
 }
 
+/* Of one server, or of all of them that tell. */
+static int put_cache(const struct tree_view *view, const struct tree_node *node, FILE *out)
+{
+	struct cache_stats sum = { 0 };
+	struct state_server server;
+	bool known = false;
+
+	state_refresh(view->broker);
+	if (node->kind == TREE_SERVER_CACHE_FILE) {
+		if (!state_server(view->broker, node->object, &server))
+			return -ESTALE;
+		tree_cache_files[node->file].put(out, server.cached ? &server.cache : NULL);
+		return 0;
+	}
+	for (uint32_t i = 0; state_server(view->broker, i, &server); i++) {
+		if (!server.cached)
+			continue;
+		known = true;
+		sum.bytes += server.cache.bytes;
+		sum.entries += server.cache.entries;
+		sum.hits += server.cache.hits;
+		sum.misses += server.cache.misses;
+		sum.saved += server.cache.saved;
+		sum.evictions += server.cache.evictions;
+	}
+	tree_cache_files[node->file].put(out, known ? &sum : NULL);
+	return 0;
+}
+
 static int put_client(const struct tree_view *view, const struct tree_node *node, FILE *out)
 {
 	struct api_count *counts = NULL;
@@ -480,6 +528,8 @@ int tree_text(const struct tree_view *view, const struct tree_node *node, char *
 		err = put_metrics(view, sink.out);
 	else if (node->kind == TREE_CLIENT_FILE)
 		err = put_client(view, node, sink.out);
+	else if (node->kind == TREE_CACHE_FILE || node->kind == TREE_SERVER_CACHE_FILE)
+		err = put_cache(view, node, sink.out);
 	else
 		err = put_server(view, node, sink.out);
 	fflush(sink.out);

@@ -7,6 +7,8 @@
  *	metrics         OpenMetrics 1.0, see metrics.h
  *	scheduler/      policy decisions; a policy is changed by writing its name to `policy`
  *	servers/NAME/   address load age rtt jitter bandwidth state lanes clients
+ *	cache/          of all servers together, and
+ *	servers/NAME/cache/    bytes entries hits misses saved evictions: this tenant's part of the weight cache, docs/cache.md
  *	servers/NAME/gpus/N/   name memory memory_free uuid utilisation speed clients
  *	clients/PID/    server state program uid calls bytes round_trips waited inflight memory stats
  *
@@ -43,6 +45,10 @@ enum tree_kind {
 	TREE_SCHEDULER,
 	TREE_POLICY,
 	TREE_DECISIONS,
+	TREE_CACHE,
+	TREE_CACHE_FILE,
+	TREE_SERVER_CACHE,
+	TREE_SERVER_CACHE_FILE,
 	TREE_KINDS,
 };
 

@@ -445,6 +445,24 @@ static int peer_dropped(struct cache_peer *peer, struct reader *body)
 	return 0;
 }
 
+static int peer_fill(struct cache_peer *peer, struct reader *body)
+{
+	struct bulk_keep keep = { 0 };
+	const uint8_t *bytes;
+	uint32_t size;
+
+	keep.tag = get_u64(body);
+	keep.at = get_u32(body);
+	keep.total = get_u32(body);
+	size = (uint32_t)reader_left(body);
+	bytes = reader_take(body, 1, size);
+	if (body->fault || !keep.tag || size == 0 || size > CACHE_FILL_MAX || keep.total > CACHE_CHUNK_SIZE || keep.at > keep.total ||
+	    size > keep.total - keep.at)
+		return -EPROTO;
+	shelf_keep(peer->shelf, &keep, bytes, size);
+	return 0;
+}
+
 int cache_peer_message(struct cache_peer *peer, const struct link_hdr *hdr, struct reader *body)
 {
 	if (hdr->type == LINK_CACHE_WANTED)
@@ -458,7 +476,8 @@ int cache_peer_message(struct cache_peer *peer, const struct link_hdr *hdr, stru
 		}
 		return -ENOENT;
 	}
-	if (hdr->type != LINK_CACHE_DROPPED && hdr->type != LINK_CACHE_DO && hdr->type != LINK_CACHE_DEPOT)
+	if (hdr->type != LINK_CACHE_DROPPED && hdr->type != LINK_CACHE_DO && hdr->type != LINK_CACHE_DEPOT &&
+	    hdr->type != LINK_CACHE_FILL)
 		return -ENOENT;
 	if (!peer || !peer->reader)
 		return -EPROTO;
@@ -466,6 +485,8 @@ int cache_peer_message(struct cache_peer *peer, const struct link_hdr *hdr, stru
 		return peer_dropped(peer, body);
 	if (hdr->type == LINK_CACHE_DO)
 		return peer_do(peer, body);
+	if (hdr->type == LINK_CACHE_FILL)
+		return peer_fill(peer, body);
 	return depot_open(peer, hdr->session);
 }
 

@@ -91,6 +91,7 @@ enum notice {
 #define CACHE_SALT_SIZE	 32u
 #define CACHE_HEAD_SIZE	 16u	    /* of a hash: enough to find a chunk that is held, never to name one */
 #define CACHE_IDS_MAX	 2048u	    /* cache_ids of a message */
+#define CACHE_FILL_MAX	 (32u << 10) /* bytes of LINK_CACHE_FILL */
 
 /* A chunk in lists: first bytes of its hash, size, fingerprint (broker/lib/chunk.h). */
 struct cache_id {
@@ -157,6 +158,7 @@ enum link_msg {
 			     * bytes from @at on of that chunk of @total bytes */
 	LINK_CACHE_DEPOT = 36, /* opens a session that has no worker, only memory for KEEP pieces; ended by DETACH */
 	LINK_CACHE_DO = 37, /* u32 id, u32 enum cache_do, u8 head[16]: answered by CACHE_DONE */
+	LINK_CACHE_FILL = 38, /* u64 tag, u32 at, u32 total, bytes: of a chunk that comes in pieces, what no piece brings */
 	/* weight cache, node -> broker */
 	LINK_CACHE_OPEN = 48, /* first: u32 flags 0, u32 0, salt[32]: hashes are made with it */
 	LINK_CACHE_HELD = 49, /* u32 count, u32 0, cache_id each: leased to this link until it says DROPPED */

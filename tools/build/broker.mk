@@ -9,7 +9,7 @@ SCHED := $(addprefix broker/local/,sched.c sched_cost.c sched_profile.c sched_po
 	sched_policy_turn.c sched_policy_pinned.c sched_share.c)
 BROKER_LOCAL := $(addprefix broker/local/,dial.c server.c route.c client.c flow.c journal.c broker.c state.c control.c kdev.c knl.c \
 	place.c place_store.c place_show.c control_sched.c netwatch.c discover.c discover_line.c) $(SCHED)
-BROKER_LOCAL += $(addprefix broker/local/,cache.c cache_client.c cfile.c held.c)
+BROKER_LOCAL += $(addprefix broker/local/,cache.c cache_client.c cfile.c held.c control_cache.c prefetch.c)
 BROKER_NODE += broker/node/probe_nvml.c
 BROKER_LIBS := -lm -luring -llz4 -lssl -lcrypto -linih -ldl $(shell $(PKG_CONFIG) --libs libnl-genl-3.0 libnl-route-3.0)
 CPPFLAGS += $(shell $(PKG_CONFIG) --cflags libnl-genl-3.0 libnl-route-3.0)

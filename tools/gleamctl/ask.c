@@ -74,7 +74,8 @@ static int open_socket(const char *path, char *why, size_t why_size)
 	return -1;
 }
 
-static int request_send(int fd, const char *text, char *why, size_t why_size)
+/* @passed: a descriptor that goes with it, or -1. */
+static int request_send(int fd, const char *text, int passed, char *why, size_t why_size)
 {
 	uint8_t packet[LOCAL_MSG_MAX] __attribute__((aligned(8)));
 	struct writer w = writer_on(packet, sizeof(packet));
@@ -85,7 +86,24 @@ static int request_send(int fd, const char *text, char *why, size_t why_size)
 		snprintf(why, why_size, "the request is too long");
 		return -1;
 	}
-	if (send(fd, packet, w.at, MSG_NOSIGNAL) == (ssize_t)w.at)
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control = { 0 };
+	struct iovec iov = { .iov_base = packet, .iov_len = w.at };
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
+
+	if (passed >= 0) {
+		struct cmsghdr *cmsg = &control.align;
+
+		msg.msg_control = &control;
+		msg.msg_controllen = sizeof(control);
+		cmsg->cmsg_level = SOL_SOCKET;
+		cmsg->cmsg_type = SCM_RIGHTS;
+		cmsg->cmsg_len = CMSG_LEN(sizeof(passed));
+		memcpy(CMSG_DATA(cmsg), &passed, sizeof(passed));
+	}
+	if (sendmsg(fd, &msg, MSG_NOSIGNAL) == (ssize_t)w.at)
 		return 0;
 	snprintf(why, why_size, "the daemon closed the connection: %s", strerror(errno));
 	return -1;
@@ -148,7 +166,7 @@ free_text:
 	return NULL;
 }
 
-json_t *ask_quietly(const char *socket_path, const char *cmd, json_t *args, char *why, size_t why_size)
+static json_t *ask_passing(const char *socket_path, const char *cmd, json_t *args, int passed, char *why, size_t why_size)
 {
 	json_t *request = args ? args : json_object();
 	json_t *answer = NULL;
@@ -166,7 +184,7 @@ json_t *ask_quietly(const char *socket_path, const char *cmd, json_t *args, char
 	fd = open_socket(socket_path, why, why_size);
 	if (fd < 0)
 		goto free_text;
-	if (!request_send(fd, text, why, why_size))
+	if (!request_send(fd, text, passed, why, why_size))
 		got = answer_read(fd, why, why_size);
 	close(fd);
 	if (!got)
@@ -183,6 +201,21 @@ json_t *ask_quietly(const char *socket_path, const char *cmd, json_t *args, char
 	}
 free_text:
 	free(text);
+	return answer;
+}
+
+json_t *ask_quietly(const char *socket_path, const char *cmd, json_t *args, char *why, size_t why_size)
+{
+	return ask_passing(socket_path, cmd, args, -1, why, why_size);
+}
+
+json_t *ask_with(const char *socket_path, const char *cmd, json_t *args, int passed)
+{
+	char why[WHY_SIZE];
+	json_t *answer = ask_passing(socket_path, cmd, args, passed, why, sizeof(why));
+
+	if (!answer)
+		fprintf(stderr, "gleamctl: %s\n", why);
 	return answer;
 }
 

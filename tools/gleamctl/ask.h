@@ -20,6 +20,8 @@ bool ask_is_there(const char *socket_path);
  * that says what and what to do.
  */
 json_t *ask(const char *socket_path, const char *cmd, json_t *args);
+/* The same with a descriptor, which stays the caller's. */
+json_t *ask_with(const char *socket_path, const char *cmd, json_t *args, int passed);
 /* The same for whoever has no stderr: the line goes to @why. */
 json_t *ask_quietly(const char *socket_path, const char *cmd, json_t *args, char *why, size_t why_size);
 

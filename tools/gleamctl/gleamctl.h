@@ -69,6 +69,8 @@ int top_command(const struct options *options);
 int policy_command(const struct options *options);
 int decisions_command(const struct options *options);
 int drain_command(const struct options *options);
+/* cache.c */
+int cache_command(const struct options *options);
 /* doctor.c */
 int doctor_command(const struct options *options);
 /* pair.c */

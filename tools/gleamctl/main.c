@@ -46,6 +46,16 @@ const struct command commands[] = {
 	  "  --chrome OUT    write a trace for ui.perfetto.dev or chrome://tracing into OUT instead of the list\n"
 	  "  --help          this text\n",
 	  1, 1, "O", trace_command },
+	{ "cache", "[list|pin|unpin|drop|verify|prefetch [SERVER] [HASH|FILE]]", "what servers keep of uploads, so that it needn't be sent again",
+	  "  (nothing)       what each server keeps, and what that has saved\n"
+	  "  list SERVER     its chunks: 32 digits that name each, and its bytes\n"
+	  "  pin SERVER HASH|all      never drop it for room\n"
+	  "  unpin SERVER HASH|all    as before\n"
+	  "  drop SERVER HASH|all     forget it; all: what isn't pinned\n"
+	  "  verify SERVER HASH|all   read it and compare it with its name; what is damaged is dropped, and the status is 1\n"
+	  "  prefetch SERVER FILE     send what the server lacks of FILE, so that the first load finds it there\n"
+	  "\n" HELP_COMMON,
+	  0, 3, "js", cache_command },
 	{ "key", "new|show [FILE]", "make the key that daemons share, or show whose it is (never the secret)",
 	  "  new             make a key in FILE (default: /etc/gleam/key for root, ~/.config/gleam/key otherwise);\n"
 	  "                  a file that is there is never overwritten\n"

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Bytes of mapped files: what the library can say of a copy's source, so that bytes which the node has needn't be read.
+ * Any thread; a lock of its own, which is held while the daemon is asked about a file for the first time.
+ */
+#ifndef GLEAM_WEIGHTS_H
+#define GLEAM_WEIGHTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "broker/proto/wire.h"
+
+struct session;
+
+/* Shorter copies needn't be looked at. */
+#define WEIGHTS_LEAST (256u << 10)
+
+/* The front part of @size bytes at @address that is of one kind. */
+struct weights_part {
+	uint64_t size;	/* 1 at least */
+	bool is_file;	/* file says which bytes these are, now */
+	struct bulk_file file; /* absent: they needn't be copied */
+};
+void weights_look(struct session *s, uint64_t address, uint64_t size, struct weights_part *part_out);
+
+#endif
