@@ -96,7 +96,7 @@ if in_root sh -c 'command -v dkms' >/dev/null && [ -n "$KERNEL" ] && [ -n "${GLE
 fi
 in_root dpkg --purge gleam-node gleam-client gleam-doc >"$TMP/purge" 2>&1 || { cat "$TMP/purge"; exit 1; }
 find "$upper" -mindepth 1 ! -type d -printf '%P\n' | sort | comm -13 "$TMP/before" - |
-	grep -vE '^(var/lib/dpkg/|var/lib/dkms/|var/lib/systemd/deb-systemd|var/log/|var/cache/(ldconfig|man)/|etc/(ld.so.cache|passwd-?|group-?|shadow-?|gshadow-?|\.pwd\.lock|sub[ug]id-?)|run/|tmp/|root/)' >"$TMP/left" || true
+	grep -vE '^(var/lib/dpkg/|var/lib/dkms/|var/lib/systemd/deb-systemd|var/log/|var/cache/(ldconfig|man)/|var/(lib|cache)/gleam$|etc/(ld.so.cache|passwd-?|group-?|shadow-?|gshadow-?|\.pwd\.lock|sub[ug]id-?)|run/|tmp/|root/)' >"$TMP/left" || true
 # A file that is gone from the lower root would be seen as a device node here: nothing of others' may be taken away.
 [ ! -s "$TMP/left" ] || { echo "left behind or taken away: $(cat "$TMP/left")"; exit 1; }
 find "$upper" -mindepth 1 -printf '/%P\n' | grep -F gleam | grep -vE "^(/var/|/opt/gleam-test$|$OUT|$TMP)" >"$TMP/left" || true
