@@ -883,8 +883,8 @@ void store_free(struct store *store)
 	pthread_mutex_unlock(&store->lock);
 	jobs_free(store->work);
 	jobs_free(store->hash);
-	disk_stop(store);
 	jobs_free(store->disk);
+	disk_stop(store);
 	parts_drop_locked(store);
 	while ((shelf = store->shelves)) {
 		assert(!shelf->readers);
