@@ -765,7 +765,8 @@ static int client_file(struct client *client, struct reader *r, int fd)
 {
 	uint32_t number = get_u32(r);
 
-	if (!r->fault && client->cache)
+	/* What goes straight to a worker of this machine passes nobody who could send references. */
+	if (!r->fault && client->cache && !client->direct)
 		return cache_client_file(client->cache, server_cache(client->server), number, fd);
 	fd_close(&fd);
 	return r->fault ? -EPROTO : client_file_none(client, number);

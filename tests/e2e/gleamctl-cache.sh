@@ -99,3 +99,15 @@ node_start
 wait_for 20 eval 'cache | grep -q "^lab  *on"' || fail "no cache again"
 refused 1 "$nobody" verify lab $nobody
 soft_down
+
+# ---- a program on its own machine's GPU shares memory with the worker: its bytes are there anyway ----
+PORT=$(free_port)
+start_bg both "$OUT/bin/gleamd" --socket "$TMP/both.sock" --listen "127.0.0.1:$PORT" --server "lab=127.0.0.1:$PORT" --driver softgpu \
+	--no-fuse
+wait_for 20 log_has both "is ready" || fail "$(cat "$TMP/both.log")"
+export GLEAM_SOCKET=$TMP/both.sock
+wait_for 10 eval 'cache | grep -q "^lab  *on"' || fail "no cache: $(cache)"
+cache prefetch lab "$model" >/dev/null
+program weights "$model" mapped >"$TMP/out" 2>&1 || fail "$(cat "$TMP/out")"
+program weights "$model" mapped >"$TMP/out" 2>&1 || fail "$(cat "$TMP/out")"
+stop_bg both
