@@ -14,6 +14,7 @@
 
 #include "broker/lib/futex.h"
 #include "broker/lib/slot.h"
+#include "broker/proto/times.h"
 #include "broker/lib/spin.h"
 #include "broker/proto/progress.h"
 #include "libgleamcuda/capture.h"
@@ -74,11 +75,28 @@ static CUresult context_check(struct call *call)
 	return !error && is_off(OFF_ALL) ? off_ask(call) : error;
 }
 
+/* Counts the call; of some the time is taken. */
+static inline void call_counted(struct call *call)
+{
+	struct api_count *count = shm_count(&call->session->shm, call->api);
+
+	if (times_wants(__atomic_fetch_add(&count->calls, 1, __ATOMIC_RELAXED)))
+		call->timed_ns = now_ns();
+}
+
+static __attribute__((noinline)) void call_timed(const struct call *call)
+{
+	uint32_t *times = shm_times(&call->session->shm, call->api);
+
+	__atomic_fetch_add(&times[times_bucket(now_ns() - call->timed_ns)], 1, __ATOMIC_RELAXED);
+}
+
 CUresult call_enter(struct call *call, enum api api, enum needs needs, bool ptds)
 {
 	call->api = (uint16_t)api;
 	call->ptds = ptds;
 	call->touches = false;
+	call->timed_ns = 0;
 	call->trips = 0;
 	call->entered_ns = __builtin_expect(__atomic_load_n(&trace_on, __ATOMIC_RELAXED), 0) ? trace_now() : 0;
 	call->unawaited = false;
@@ -92,7 +110,7 @@ CUresult call_enter(struct call *call, enum api api, enum needs needs, bool ptds
 	if (needs == NEEDS_NONE) {
 		call->session = process_is_forked() ? NULL : session_current();
 		if (call->session)
-			COUNT(call, calls, 1);
+			call_counted(call);
 		return CUDA_SUCCESS;
 	}
 	if (!process_is_initialised())
@@ -101,7 +119,7 @@ CUresult call_enter(struct call *call, enum api api, enum needs needs, bool ptds
 	call->thread = thread_current();
 	if (!call->session || !call->thread)
 		return call->session ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_NOT_INITIALIZED;
-	COUNT(call, calls, 1);
+	call_counted(call);
 	if (call->thread->depth)
 		call->context = call->thread->stack[call->thread->depth - 1];
 	if (needs == NEEDS_INIT)
@@ -137,6 +155,8 @@ void call_start(struct call *call, struct session *session, struct context *cont
 
 CUresult call_leave(struct call *call, CUresult result)
 {
+	if (__builtin_expect(call->timed_ns != 0, 0))
+		call_timed(call);
 	if (call->slot != NO_SLOT)
 		session_slot_give(call->session, call->slot);
 	if (__builtin_expect(call->failure != CUDA_SUCCESS, 0) && !result)

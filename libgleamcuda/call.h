@@ -56,6 +56,7 @@ struct call {
 	uint16_t trips; /* made so far */
 	uint64_t posted; /* sequence number of the newest command; 0: none */
 	uint64_t entered_ns; /* only while tracing */
+	uint64_t timed_ns;   /* when it began, if its time counts (broker/proto/times.h); else 0 */
 };
 
 CUresult call_enter(struct call *call, enum api api, enum needs needs, bool ptds);

@@ -58,6 +58,12 @@ static inline struct api_count *shm_count(const struct shm *shm, uint32_t api)
 	return (struct api_count *)(void *)(shm->base + SESSION_AT_COUNTS) + api;
 }
 
+/* SESSION_TIMES counts, broker/proto/times.h. */
+static inline uint32_t *shm_times(const struct shm *shm, uint32_t api)
+{
+	return (uint32_t *)(void *)(shm->base + SESSION_AT_TIMES) + api * SESSION_TIMES;
+}
+
 static inline uint8_t *shm_up(const struct shm *shm)
 {
 	return shm->base + SESSION_AT_UP;

@@ -947,6 +947,13 @@ void client_count(const struct client *client, uint32_t api, struct api_count *c
 		*count_out = *shm_count(&client->mirror.shm, api);
 }
 
+void client_times(const struct client *client, uint32_t api, uint32_t times_out[SESSION_TIMES])
+{
+	memset(times_out, 0, SESSION_TIMES * sizeof(*times_out));
+	if (client->mirror.shm.base)
+		memcpy(times_out, shm_times(&client->mirror.shm, api), SESSION_TIMES * sizeof(*times_out));
+}
+
 bool client_sums(const struct client *client, struct api_count *sums_out)
 {
 	struct api_count sums = { 0 };

@@ -81,6 +81,7 @@ bool client_view(const struct client *client, struct client_view *view_out);
 /* Its counters, summed over all functions, for as long as its memory is there. False: it never had a session. */
 bool client_sums(const struct client *client, struct api_count *sums_out);
 /* The counters of one function; @api < SESSION_API_MAX. */
+void client_times(const struct client *client, uint32_t api, uint32_t times_out[SESSION_TIMES]);
 void client_count(const struct client *client, uint32_t api, struct api_count *count_out);
 
 #endif

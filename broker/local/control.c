@@ -23,6 +23,7 @@
 #include "broker/local/control_cache.h"
 #include "broker/local/control_sched.h"
 #include "broker/local/state.h"
+#include "broker/proto/times.h"
 #include "broker/proto/wire.h"
 #include "gen/api.h"
 
@@ -115,6 +116,7 @@ static void put_server(struct json *json, const struct state_server *server)
 static void put_counts(struct json *json, const struct broker *broker, uint32_t session)
 {
 	struct api_count *counts = calloc(SESSION_API_MAX, sizeof(*counts));
+	uint32_t times[SESSION_TIMES];
 
 	if (!counts || state_counts(broker, session, counts)) {
 		free(counts);
@@ -130,6 +132,9 @@ static void put_counts(struct json *json, const struct broker *broker, uint32_t 
 		json_u64(json, "round_trips", counts[i].trips);
 		json_u64(json, "bytes", counts[i].bytes);
 		json_u64(json, "waited_ns", counts[i].waited_ns);
+		state_times(broker, session, i, times);
+		json_u64(json, "p50_ns", times_quantile(times, 0.5));
+		json_u64(json, "p99_ns", times_quantile(times, 0.99));
 		json_close(json, '}');
 	}
 	json_close(json, ']');

@@ -171,6 +171,14 @@ unsigned state_who(const struct broker *broker, struct state_who *who_out, unsig
 	return count;
 }
 
+void state_times(const struct broker *broker, uint32_t session, uint32_t api, uint32_t times_out[SESSION_TIMES])
+{
+	memset(times_out, 0, SESSION_TIMES * sizeof(*times_out));
+	for (unsigned i = 0; i < broker_client_count(broker); i++)
+		if (client_session(broker_client(broker, i)) == session)
+			client_times(broker_client(broker, i), api, times_out);
+}
+
 int state_counts(const struct broker *broker, uint32_t session, struct api_count *counts_out)
 {
 	for (unsigned i = 0; i < broker_client_count(broker); i++) {

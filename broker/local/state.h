@@ -97,6 +97,8 @@ struct state_who {
 unsigned state_who(const struct broker *broker, struct state_who *who_out, unsigned max);
 
 /* Counters by function (index in gen/api.h) of a client; -ESRCH. @counts_out has SESSION_API_MAX entries. */
+/* How long calls of one function took, of a session; all zero where there is none. */
+void state_times(const struct broker *broker, uint32_t session, uint32_t api, uint32_t times_out[SESSION_TIMES]);
 int state_counts(const struct broker *broker, uint32_t session, struct api_count *counts_out);
 
 /* The scheduler's policy; -EINVAL: there is no such one. Its decisions, a line each. */

@@ -35,13 +35,14 @@ typedef uint64_t gleam_u64;
 #endif
 
 #define SESSION_MAGIC	0x4d45534d41454c47ull /* "GLEAMSEM" */
-#define SESSION_VERSION 2
+#define SESSION_VERSION 3
 
 #define SESSION_SLOTS	       256	  /* calls that may wait at once; the 257th thread waits for a slot */
 #define SESSION_SLOT_SIZE      4096	  /* header included; longer answers go to a down cell */
 #define SESSION_PROGRESS_WORDS 4096	  /* streams of a session, contexts' own streams included */
 #define SESSION_CONTEXTS       64	  /* contexts alive at once in a session */
 #define SESSION_API_MAX	       1024	  /* counters, one an API function; 675 are exported */
+#define SESSION_TIMES	       128	  /* counts of how long calls of one took; broker/proto/times.h */
 #define SESSION_C2N_SIZE       (4u << 20) /* 4 MiB: a full window at 10 Gbit/s and 3 ms */
 #define SESSION_N2C_SIZE       (1u << 20)
 #define SESSION_UP_SIZE	       (64u << 20)
@@ -142,7 +143,8 @@ enum session_state {
 #define SESSION_AT_N2C	    (SESSION_AT_C2N + SESSION_C2N_SIZE)
 #define SESSION_AT_UP	    (SESSION_AT_N2C + SESSION_N2C_SIZE)
 #define SESSION_AT_DOWN	    (SESSION_AT_UP + SESSION_UP_SIZE)
-#define SESSION_SIZE	    (SESSION_AT_DOWN + SESSION_DOWN_SIZE)
+#define SESSION_AT_TIMES    (SESSION_AT_DOWN + SESSION_DOWN_SIZE)
+#define SESSION_SIZE	    (SESSION_AT_TIMES + SESSION_API_MAX * SESSION_TIMES * 4u)
 
 #ifndef __KERNEL__
 static_assert(sizeof(struct ring_ctl) == 128, "ring_ctl is fixed in session memory");

@@ -93,8 +93,8 @@ assert client["memory"] == 12000, client["memory"]
 PY
 "$ctl" stats "$pid" >"$TMP/stats.out"
 says stats "^.*/vecadd, pid $pid, on lab, live$"
-says stats '^FUNCTION +CALLS +BYTES +TRIPS +WAITED ms$'
-says stats '^cuMemcpyHtoD_v2 +2 +8[0-9]+ +0 +[0-9.]+$'
+says stats '^FUNCTION +CALLS +BYTES +TRIPS +WAITED ms +P50 us +P99 us$'
+says stats '^cuMemcpyHtoD_v2 +2 +8[0-9]+ +0 +[0-9.]+ +[0-9.]+ +[0-9.]+$'
 "$ctl" clients >"$TMP/clients.out"
 says clients '^ *PID +UID +SERVER +STATE +CALLS +TRIPS +WAITED ms +MEMORY MiB +AGE s +PROGRAM$'
 says clients "^ *$pid +$(id -u) +lab +live .*/vecadd$"

@@ -31,7 +31,7 @@ const struct command commands[] = {
 	  0, 0, "sib", top_command },
 	{ "servers", "", "servers: state, load, round trip time, GPUs", HELP_COMMON, 0, 0, "js", show_servers },
 	{ "clients", "", "programs that use Gleam now: a user's own, root sees all", HELP_COMMON, 0, 0, "js", show_clients },
-	{ "stats", "PID", "CUDA functions that a program has called: calls, bytes, round trips, time waited", HELP_COMMON, 1, 1,
+	{ "stats", "PID", "CUDA functions that a program has called: calls, bytes, round trips, times", HELP_COMMON, 1, 1,
 	  "js", show_stats },
 	{ "policy", "[cost|least-loaded|round-robin|pinned]", "which server a new program gets: show the rule, or change it", HELP_COMMON, 0,
 	  1, "js", policy_command },

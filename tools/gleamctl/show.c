@@ -187,7 +187,7 @@ static int by_calls(const void *a, const void *b)
 
 static void put_calls(const json_t *calls)
 {
-	static const char *const titles[] = { "FUNCTION", ">CALLS", ">BYTES", ">TRIPS", ">WAITED ms", NULL };
+	static const char *const titles[] = { "FUNCTION", ">CALLS", ">BYTES", ">TRIPS", ">WAITED ms", ">P50 us", ">P99 us", NULL };
 	size_t count = json_array_size(calls);
 	json_t **sorted = calloc(count ? count : 1, sizeof(*sorted));
 	struct table table;
@@ -204,6 +204,8 @@ static void put_calls(const json_t *calls)
 		table_add(&table, "%lld", whole_of(sorted[i], "bytes"));
 		table_add(&table, "%lld", whole_of(sorted[i], "round_trips"));
 		table_add(&table, "%.3f", number_of(sorted[i], "waited_ns") / 1e6);
+		table_add(&table, "%.2f", number_of(sorted[i], "p50_ns") / 1e3);
+		table_add(&table, "%.2f", number_of(sorted[i], "p99_ns") / 1e3);
 	}
 	table_end(&table);
 	free(sorted);
