@@ -62,6 +62,12 @@ static bool reason_count(int device, int owner, bool on)
 	return turned;
 }
 
+bool peer_reaches(int device, int owner)
+{
+	return device == owner || (device_at(device) && device_at(owner) &&
+				   __atomic_load_n(&reasons[device][owner], __ATOMIC_RELAXED));
+}
+
 CUresult peer_device(struct call *call, int device, int owner, bool on)
 {
 	CUresult result;

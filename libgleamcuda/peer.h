@@ -20,6 +20,8 @@ bool peer_possible(const struct call *call, int device, int owner);
  * is told of the first and of the last.
  */
 CUresult peer_device(struct call *call, int device, int owner, bool on);
+/* Do kernels of @device reach all memory of @owner now? */
+bool peer_reaches(int device, int owner);
 /*
  * A copy that isn't asynchronous and touches memory of another device than the current context's comes behind all work of that
  * device, and before all later work: called before and, with @after, behind it.

@@ -8,6 +8,7 @@
 #include "gen/bodies.h"
 #include "libgleamcuda/call.h"
 #include "libgleamcuda/context.h"
+#include "libgleamcuda/peer.h"
 #include "libgleamcuda/range.h"
 
 #define DEVICE_PAGE (2ull << 20) /* physical pieces are multiples of it */
@@ -56,9 +57,12 @@ static bool is_host(const struct range *range)
 /* Can the current context's device reach it? Without a current context nothing speaks against it. */
 static bool is_reachable(const struct call *call, const struct range *range)
 {
-	if (range->flags & RANGE_NO_ACCESS)
-		return false;
-	return is_host(range) || range->kind == RANGE_MANAGED || !call->context || call->context->device == range->device;
+	if (is_host(range) || range->kind == RANGE_MANAGED || !call->context)
+		return !(range->flags & RANGE_NO_ACCESS);
+	/* Mapped memory is opened device by device, all other to contexts. */
+	if (range->kind == RANGE_MAPPED && call->context->device != range->device)
+		return range->access >> 2 * call->context->device & 3;
+	return !(range->flags & RANGE_NO_ACCESS) && peer_reaches(call->context->device, range->device);
 }
 
 static uint32_t access_flags(const struct range *range)

@@ -151,6 +151,16 @@ static void rows(const struct gpu *one, const struct gpu *two)
 	}
 }
 
+static CUresult device_pointer(CUdeviceptr at)
+{
+	CUdeviceptr got = 0;
+	CUresult result = cuPointerGetAttribute(&got, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, at);
+
+	if (result == CUDA_SUCCESS)
+		CHECK(got == at, "its device pointer is %llx", got);
+	return result;
+}
+
 static void access_codes(const struct gpu *one, const struct gpu *two)
 {
 	use(one);
@@ -159,7 +169,10 @@ static void access_codes(const struct gpu *one, const struct gpu *two)
 	if (prog_on_gleam()) /* as documented */
 		EXPECT(cuCtxEnablePeerAccess(one->context, 0), CUDA_ERROR_INVALID_CONTEXT);
 	EXPECT(cuCtxEnablePeerAccess(NULL, 0), CUDA_ERROR_INVALID_CONTEXT);
+	if (prog_on_gleam())
+		EXPECT(device_pointer(two->large), CUDA_ERROR_INVALID_VALUE);
 	EXPECT(cuCtxEnablePeerAccess(two->context, 0), CUDA_SUCCESS);
+	EXPECT(device_pointer(two->large), CUDA_SUCCESS);
 	EXPECT(cuCtxEnablePeerAccess(two->context, 0), CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
 	use(two);
 	EXPECT(cuCtxDisablePeerAccess(one->context), CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
