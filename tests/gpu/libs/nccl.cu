@@ -207,6 +207,8 @@ int main(int argc, char **argv)
 	setenv("NCCL_NVLS_ENABLE", "0", 0);
 	/* GPU to GPU, whatever the buses look like from here. */
 	setenv("NCCL_P2P_LEVEL", "SYS", 0);
+	/* Page-locked memory by cuMemCreate is the server's, and refused. */
+	setenv("NCCL_CUMEM_HOST_ENABLE", "0", 0);
 	setenv("NCCL_DEBUG", "WARN", 0);
 	if (argc > 4)
 		return one_of_two(atoi(argv[1]), atoi(argv[2]), atoi(argv[3]), atoi(argv[4]));
