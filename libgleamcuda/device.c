@@ -98,6 +98,17 @@ static CUresult devices_choose(const struct snapshot *snapshot, uint32_t ordinal
 	return CUDA_SUCCESS;
 }
 
+bool devices_hidden(void)
+{
+	const char *visible = secure_getenv("CUDA_VISIBLE_DEVICES");
+	/* As many as there can be; their UUIDs are not known, so entries by UUID may name one. */
+	static const struct visible_gpus most = { .count = VISIBLE_MAX };
+	uint32_t ordinals[VISIBLE_MAX], count;
+
+	return visible && strncmp(visible, "GPU-", 4) != 0 && strncmp(visible, "MIG-", 4) != 0 &&
+	       visible_select(&most, visible, NULL, ordinals, &count) == CUDA_ERROR_NO_DEVICE;
+}
+
 CUresult devices_init(const struct snapshot *snapshot)
 {
 	uint32_t ordinals[SNAPSHOT_DEVICES];

@@ -6,6 +6,7 @@
 #ifndef GLEAM_DEVICE_H
 #define GLEAM_DEVICE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "broker/proto/cuda_abi.h"
@@ -19,6 +20,8 @@ struct device {
 
 /* CUDA_SUCCESS with one device at least; NO_DEVICE, or INVALID_DEVICE for settings that the driver refuses. */
 CUresult devices_init(const struct snapshot *snapshot);
+/* CUDA_VISIBLE_DEVICES hides whatever a server has, so that none need be asked: programs that are to use no GPU are told so. */
+bool devices_hidden(void);
 /* NULL for a bad ordinal. */
 const struct device *device_at(int ordinal);
 

@@ -15,6 +15,7 @@
 #include "gen/procaddr.h"
 #include "libgleamcuda/call.h"
 #include "libgleamcuda/context.h"
+#include "libgleamcuda/device.h"
 #include "libgleamcuda/log.h"
 #include "libgleamcuda/session.h"
 #include "libgleamcuda/trace.h"
@@ -80,7 +81,9 @@ static CUresult init_locked(void)
 		return last_failure;
 	__atomic_store_n(&state, INIT_OPENING, __ATOMIC_RELEASE);
 	/* A session whose devices CUDA_VISIBLE_DEVICES hides stays open: the next try needs no other. */
-	if (session_current() || session_open(&result) == 0)
+	if (!session_current() && devices_hidden())
+		gleam_log("no device: CUDA_VISIBLE_DEVICES hides them all");
+	else if (session_current() || session_open(&result) == 0)
 		result = contexts_init(session_current());
 	else if (result == CUDA_SUCCESS)
 		result = CUDA_ERROR_SYSTEM_NOT_READY;

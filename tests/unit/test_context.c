@@ -178,6 +178,11 @@ static void no_daemon(void **state)
 	fake_open_result = CUDA_SUCCESS;
 	setenv("CUDA_VISIBLE_DEVICES", "-1", 1);
 	SAYS(NO_DEVICE, FAKE_NONE(do_cuInit(call, 0)));
+	/* Nobody was asked: the program is to use no GPU. */
+	assert_int_equal(fake_open_count, 1);
+	usleep(1100000);
+	setenv("CUDA_VISIBLE_DEVICES", "GPU-77", 1);
+	SAYS(NO_DEVICE, FAKE_NONE(do_cuInit(call, 0)));
 	unsetenv("CUDA_VISIBLE_DEVICES");
 	assert_int_equal(fake_open_count, 2);
 	usleep(1100000);
