@@ -459,6 +459,12 @@ CUresult copy_run(struct call *call, const struct copy *copy)
 		return copy_host(call, &c);
 	if (c.dst_place != PLACE_DEVICE)
 		return copy_bytes_down(call, &c);
+	if (host_src && c.rows == 1 && c.width <= INLINE_MAX && __atomic_load_n(&host_made, __ATOMIC_RELAXED)) {
+		/* A table of pointers, perhaps: kernels will follow those into page-locked memory. */
+		result = exposed_params(call, (const void *)(uintptr_t)c.src, (uint32_t)c.width);
+		if (result)
+			return result;
+	}
 	result = host_src ? copy_bytes_up(call, &c) : copy_device(call, &c);
 	call->unawaited = false;
 	if (!result && c.src_place == PLACE_PAGEABLE)

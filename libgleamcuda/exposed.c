@@ -36,6 +36,9 @@ struct exposed {
 /* More words than that are waited for by few programs; the oldest is then an ordinary one again. */
 #define WORDS 64
 
+/* Pointers into page-locked memory that one push looks after; more of them are seen by the next launch. */
+#define POINTERS 32
+
 struct word {
 	uint64_t address;
 	uint32_t size;
@@ -50,6 +53,8 @@ static struct exposed *all;
 static struct word words[WORDS];
 static uint32_t word_count;
 static uint32_t word_next;
+static uint64_t pointers[POINTERS]; /* seen, and not yet looked after */
+static uint32_t pointer_count;
 
 static struct exposed **find_locked(uint64_t start)
 {
@@ -307,6 +312,22 @@ static uint8_t moment_byte(struct moment *moment, uint64_t address, uint64_t end
 	return *(const volatile uint8_t *)(uintptr_t)address;
 }
 
+/* Words that have changed, and may be pointers by which kernels go on. */
+static void pointers_note_locked(const struct exposed *e, uint64_t run, uint64_t size)
+{
+	uint64_t from = (e->start + run) & ~7ull;
+
+	for (uint64_t at = from < e->start ? from + 8 : from; at < e->start + run + size; at += 8) {
+		uint64_t word;
+
+		if (e->size - (at - e->start) < 8)
+			break;
+		memcpy(&word, e->shadow + (at - e->start), sizeof(word));
+		if (word >> 40 == HOST_BASE >> 40 && pointer_count < POINTERS)
+			pointers[pointer_count++] = word;
+	}
+}
+
 /* Runs of changed bytes go out from the shadow, which has them by then: the host may go on writing. */
 static bool push_part(struct call *call, struct exposed *e, uint64_t from, uint64_t end)
 {
@@ -332,11 +353,14 @@ static bool push_part(struct call *call, struct exposed *e, uint64_t from, uint6
 			} else if (!run_size) {
 				continue;
 			}
+			pointers_note_locked(e, run, run_size);
 			if (!write_post(call, e->start + run, e->shadow + run, (uint32_t)run_size))
 				return false;
 			run_size = 0;
 		}
 	}
+	if (run_size)
+		pointers_note_locked(e, run, run_size);
 	return !run_size || write_post(call, e->start + run, e->shadow + run, (uint32_t)run_size);
 }
 
@@ -367,9 +391,11 @@ static bool push_one(struct call *call, struct exposed *e)
 	return true;
 }
 
-void exposed_push(struct call *call)
+/* Returns pointers that were seen, as many as there are. */
+static uint32_t push_all(struct call *call, uint64_t seen[POINTERS])
 {
 	struct exposed *e;
+	uint32_t count;
 
 	pthread_mutex_lock(&lock);
 	words_begin_locked();
@@ -378,7 +404,28 @@ void exposed_push(struct call *call)
 			break; /* the session has ended */
 	if (!e)
 		words_end_locked(call);
+	/* The service thread waits for no answer: what it has seen is left for the next launch. */
+	count = call->context ? pointer_count : 0;
+	memcpy(seen, pointers, count * sizeof(seen[0]));
+	pointer_count -= count;
 	pthread_mutex_unlock(&lock);
+	return count;
+}
+
+void exposed_push(struct call *call)
+{
+	uint64_t seen[POINTERS];
+	uint32_t count = push_all(call, seen), before;
+
+	for (int round = 0; count && round < 8; round++) {
+		before = __atomic_load_n(&exposed_count, __ATOMIC_RELAXED);
+		for (uint32_t i = 0; i < count; i++)
+			if (exposed_need(call, seen[i]))
+				return; /* the address is taken there, or the session has ended: a kernel that follows it says so */
+		if (__atomic_load_n(&exposed_count, __ATOMIC_RELAXED) == before)
+			return;
+		count = push_all(call, seen);
+	}
 }
 
 /* Changed bytes [at, at + count) of one word: neighbours that the host writes meanwhile stay as they are, and nobody sees

@@ -27,6 +27,8 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct space space; /* guarded by lock */
 
+uint32_t host_made;
+
 CUresult host_start(void)
 {
 	void *at = mmap((void *)(uintptr_t)HOST_BASE, HOST_SPAN, PROT_NONE,
@@ -73,6 +75,7 @@ CUresult do_cuMemHostAlloc(struct call *call, void **pp, size_t bytesize, unsign
 	range.owner = (void *)(uintptr_t)Flags;
 	if (range_add(&range))
 		goto unmap;
+	__atomic_fetch_add(&host_made, 1, __ATOMIC_RELAXED);
 	*pp = at;
 	return CUDA_SUCCESS;
 
@@ -126,11 +129,21 @@ CUresult do_cuMemFreeHost(struct call *call, void *p)
 	exposed_end(call, &range);
 	if (range_remove(range.start, false, &range))
 		return CUDA_ERROR_INVALID_VALUE;
+	__atomic_fetch_sub(&host_made, 1, __ATOMIC_RELAXED);
 	mmap(p, pages(range.size), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 	pthread_mutex_lock(&lock);
 	space_give(&space, range.start, pages(range.size));
 	pthread_mutex_unlock(&lock);
 	return CUDA_SUCCESS;
+}
+
+/* Natively it is pinned, which fails for what isn't there. */
+static bool is_mapped(uint64_t start, uint64_t size)
+{
+	uint64_t first = start & ~(PAGE - 1);
+
+	/* A walk over the mappings; nothing is written. */
+	return !msync((void *)(uintptr_t)first, start + size - first, MS_ASYNC) || errno != ENOMEM;
 }
 
 CUresult do_cuMemHostRegister_v2(struct call *call, void *p, size_t bytesize, unsigned int Flags)
@@ -149,6 +162,8 @@ CUresult do_cuMemHostRegister_v2(struct call *call, void *p, size_t bytesize, un
 		return CUDA_ERROR_INVALID_VALUE;
 	if (range_overlaps(range.start, bytesize))
 		return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+	if (!is_mapped(range.start, bytesize))
+		return CUDA_ERROR_INVALID_VALUE;
 	range.host = range.start;
 	range.owner = (void *)(uintptr_t)Flags;
 	if (Flags & CU_MEMHOSTREGISTER_READ_ONLY)
