@@ -487,6 +487,7 @@ static CUresult set_check(struct call *call, CUdeviceptr dst, uint64_t pitch, ui
 	uint64_t left;
 
 	enum place place = place_of(dst, &left);
+	CUresult result;
 
 	if (place == PLACE_PAGEABLE)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -495,8 +496,24 @@ static CUresult set_check(struct call *call, CUdeviceptr dst, uint64_t pitch, ui
 	if (width > left || (rows - 1) * pitch > left - width)
 		if (!place_holds(dst, (rows - 1) * pitch + width))
 			return CUDA_ERROR_INVALID_VALUE;
-	/* The device writes to host memory: to the worker's mirror of it. */
-	return place == PLACE_PINNED ? exposed_need(call, dst) : CUDA_SUCCESS;
+	if (place != PLACE_PINNED)
+		return CUDA_SUCCESS;
+	/* The device writes to host memory: to the worker's mirror of it. What the host has written there is older. */
+	result = exposed_need(call, dst);
+	if (!result)
+		exposed_push(call);
+	return result;
+}
+
+/* Memory of the host is filled when a synchronous fill returns. */
+static CUresult set_end(struct call *call, CUdeviceptr dst, CUresult result)
+{
+	uint64_t left, stream;
+
+	if (result || place_of(dst, &left) != PLACE_PINNED)
+		return result;
+	result = call_stream(call, NULL, &stream);
+	return result ? result : stream_wait(call, stream_find(call, stream));
 }
 
 #define MEMSET(bits, value_type, value)                                                                         \
@@ -526,7 +543,7 @@ static CUresult set_check(struct call *call, CUdeviceptr dst, uint64_t pitch, ui
 	}                                                                                                        \
 	CUresult do_cuMemsetD##bits##_v2(struct call *call, CUdeviceptr dstDevice, value_type value, size_t N)   \
 	{                                                                                                        \
-		return do_cuMemsetD##bits##Async(call, dstDevice, value, N, NULL);                               \
+		return set_end(call, dstDevice, do_cuMemsetD##bits##Async(call, dstDevice, value, N, NULL));     \
 	}                                                                                                        \
 	CUresult do_cuMemsetD##bits(struct call *call, CUdeviceptr_v1 dstDevice, value_type value, unsigned int N) \
 	{                                                                                                        \
@@ -564,7 +581,8 @@ static CUresult set_check(struct call *call, CUdeviceptr dst, uint64_t pitch, ui
 	CUresult do_cuMemsetD2D##bits##_v2(struct call *call, CUdeviceptr dstDevice, size_t dstPitch,            \
 					   value_type value, size_t Width, size_t Height)                        \
 	{                                                                                                        \
-		return do_cuMemsetD2D##bits##Async(call, dstDevice, dstPitch, value, Width, Height, NULL);       \
+		return set_end(call, dstDevice, do_cuMemsetD2D##bits##Async(call, dstDevice, dstPitch, value, Width, \
+									    Height, NULL));                  \
 	}                                                                                                        \
 	CUresult do_cuMemsetD2D##bits(struct call *call, CUdeviceptr_v1 dstDevice, unsigned int dstPitch,        \
 				      value_type value, unsigned int Width, unsigned int Height)                 \

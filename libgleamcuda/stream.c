@@ -565,6 +565,8 @@ CUresult do_cuStreamWaitEvent(struct call *call, CUstream hStream, CUevent hEven
 		return result;
 	m.Flags = 0; /* external matters in captures alone */
 	msg_cuStreamWaitEvent_put(&call->w, &m);
+	/* What the event stands for may be a kernel that writes where the host looks: then it is this stream's affair, too. */
+	call->touches = exposed_any();
 	stream_note(call, m.hStream, call_post(call));
 	return CUDA_SUCCESS;
 }

@@ -18,6 +18,7 @@
 #include "broker/worker/note.h"
 #include "broker/worker/post.h"
 #include "broker/worker/stream.h"
+#include "broker/worker/sync.h"
 #include "gen/worker_bodies.h"
 
 #ifndef MAP_FIXED_NOREPLACE
@@ -129,6 +130,11 @@ static void range_left(struct worker *w, struct join *join)
 	struct host_range *range = join->object;
 	struct host_range **link = range_at(w, range->address);
 
+	/* The driver waits for what was sent since, too, and that may wait for a host function whose end only this thread hears of. */
+	if (host_calls_pending(w, NULL)) {
+		streams_join(w, NULL, join);
+		return;
+	}
 	pthread_mutex_lock(&ranges_lock);
 	if (*link == range) {
 		*link = range->next;
