@@ -14,9 +14,12 @@
 #include "broker/lib/patch.h"
 #include "gen/msg.h"
 #include "libgleamcuda/call.h"
+#include "libgleamcuda/hostfunc.h"
+#include "libgleamcuda/late.h"
 #include "libgleamcuda/log.h"
 #include "libgleamcuda/range.h"
 #include "libgleamcuda/session.h"
+#include "libgleamcuda/streamword.h"
 #include "libgleamcuda/track.h"
 
 #define PAGE  4096ull
@@ -38,6 +41,8 @@ struct exposed {
 
 /* Pointers into page-locked memory that one push looks after; more of them are seen by the next launch. */
 #define POINTERS 32
+/* Ranges whose landings a launch waits for; programs map few. */
+#define LANDINGS 64
 
 struct word {
 	uint64_t address;
@@ -412,10 +417,36 @@ static uint32_t push_all(struct call *call, uint64_t seen[POINTERS])
 	return count;
 }
 
+/*
+ * Copies to the host that are on their way into exposed memory: kernels behind them look at the mirror, so the bytes have to be
+ * here before they can go out. Not while a stream waits for a word of the host's, which may be written after this call.
+ */
+static void landings_wait(struct call *call)
+{
+	struct {
+		uint64_t start, size;
+	} ranges[LANDINGS];
+	uint32_t count = 0;
+
+	if (!call->context || !late_any() || hostfunc_here() || streamword_waiting(call))
+		return;
+	pthread_mutex_lock(&lock);
+	for (struct exposed *e = all; e && count < LANDINGS; e = e->next) {
+		ranges[count].start = e->start;
+		ranges[count++].size = e->size;
+	}
+	pthread_mutex_unlock(&lock);
+	for (uint32_t i = 0; i < count; i++)
+		late_wait_range(call->session, (void *)(uintptr_t)ranges[i].start, ranges[i].size);
+}
+
 void exposed_push(struct call *call)
 {
 	uint64_t seen[POINTERS];
-	uint32_t count = push_all(call, seen), before;
+	uint32_t count, before;
+
+	landings_wait(call);
+	count = push_all(call, seen);
 
 	for (int round = 0; count && round < 8; round++) {
 		before = __atomic_load_n(&exposed_count, __ATOMIC_RELAXED);

@@ -596,7 +596,8 @@ CUresult region_give_by(struct call *call, uint64_t stream, uint64_t by)
 		}
 	}
 	region_unlock();
-	return result || !fence ? result : fence_raise(call, by);
+	/* By another stream: the caller waits for it, and it must wait for none itself. */
+	return result || !fence || by != stream ? result : fence_raise(call, by);
 }
 
 CUresult region_give(struct call *call, uint64_t stream)

@@ -4,7 +4,7 @@
  * hash of all result codes and of all memory. Run twice, directly on a driver and through Gleam, the lines are the same
  * (tests/cuda/differ.py does that, and makes a program that differs smaller). See differ.h.
  *
- *	differ [--seed N] [--count M] [--steps K] [--real] [--graphs] [--words] [--trace] [--print]
+ *	differ [--seed N] [--count M] [--steps K] [--real] [--graphs] [--words] [--shared] [--trace] [--print]
  *	differ --play FILE... [--mend] [--trace] [--print]
  *
  * --real leaves out what may crash a real driver; --print shows the program and runs nothing; --trace shows what came of
@@ -94,7 +94,7 @@ int main(int argc, char **argv)
 		{ "seed", required_argument, NULL, 's' },  { "count", required_argument, NULL, 'c' },
 		{ "steps", required_argument, NULL, 'k' }, { "real", no_argument, NULL, 'r' },
 		{ "words", no_argument, NULL, 'w' },	   { "graphs", no_argument, NULL, 'g' },
-		{ "trace", no_argument, NULL, 't' },
+		{ "trace", no_argument, NULL, 't' },	   { "shared", no_argument, NULL, 'd' },
 		{ "print", no_argument, NULL, 'p' },	   { "play", no_argument, NULL, 'f' },
 		{ "mend", no_argument, NULL, 'm' },	   { "hang", required_argument, NULL, 'h' },
 		{ NULL, 0, NULL, 0 },
@@ -126,6 +126,9 @@ int main(int argc, char **argv)
 		case 'w':
 			make.words = true;
 			break;
+		case 'd':
+			make.shared = true;
+			break;
 		case 't':
 			traced = true;
 			break;
@@ -142,7 +145,7 @@ int main(int argc, char **argv)
 			mend = true;
 			break;
 		default:
-			fprintf(stderr, "usage: differ [--seed N] [--count M] [--steps K] [--real] [--graphs] [--words] [--trace] "
+			fprintf(stderr, "usage: differ [--seed N] [--count M] [--steps K] [--real] [--graphs] [--words] [--shared] [--trace] "
 					"[--print] | --play FILE... [--mend] [--trace] [--print]\n");
 			return 2;
 		}

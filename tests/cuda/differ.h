@@ -68,7 +68,9 @@
 	X(POOL_TRIM, "pool-trim", "pool keep")                                                                \
 	X(ASK, "ask", "what object off")                                                                      \
 	X(ILLEGAL, "illegal", "what object stream")                                                           \
-	X(GRAPH, "graph", "module buf off words value nodes stream form")
+	X(GRAPH, "graph", "module buf off words value nodes stream form")                                     \
+	X(BUF_FILL, "buf-fill", "buf off size value")                                                         \
+	X(BUF_READ, "buf-read", "buf off size")
 
 enum kind {
 #define DIFFER_ENUM(id, name, args) OP_##id,
@@ -86,6 +88,9 @@ enum form {
 };
 
 enum function { FN_STEP, FN_MIX, FN_LATE, FN_GLOBAL, FUNCTIONS };
+
+/* How memory of the device was come by; the host touches the last two without a copy. */
+enum alloc_how { ALLOC_PLAIN, ALLOC_PITCH, ALLOC_MANAGED, ALLOC_MAPPED, ALLOC_HOWS };
 
 /* How host memory was come by. */
 enum host_how { HOST_PAGEABLE, HOST_ALLOC, HOST_ALLOC_OLD, HOST_REGISTERED, HOST_PORTABLE, HOST_HOWS };
@@ -145,6 +150,7 @@ void model_apply(struct model *model, struct op *op);
 /* What the maker asks. Sizes are 0 for what isn't there. */
 size_t model_buf_size(const struct model *model, int buf);
 bool model_buf_pooled(const struct model *model, int buf);
+enum alloc_how model_buf_how(const struct model *model, int buf);
 size_t model_host_size(const struct model *model, int host);
 bool model_host_pinned(const struct model *model, int host);
 bool model_stream(const struct model *model, int stream);
@@ -159,6 +165,7 @@ bool model_stream_room(const struct model *model);
 struct make_options {
 	uint32_t steps; /* 0: drawn from the seed */
 	bool graphs, words; /* graphs and stream words: off until the library has them */
+	bool shared;	    /* managed and mapped memory, which both sides touch */
 	bool real; /* leaves out what may crash a real driver */
 };
 

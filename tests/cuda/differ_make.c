@@ -214,7 +214,7 @@ static void step_buf(struct maker *k, int thread)
 					 .a = { buf, (int64_t)size, pool, stream, (int64_t)roll(k, 2) } }))
 			set_all(k, thread, buf, stream, 0);
 	} else if (emit(k, (struct op){ .thread = (uint8_t)thread, .kind = OP_ALLOC,
-					.a = { buf, (int64_t)size, (int64_t)roll(k, 2) } })) {
+					.a = { buf, (int64_t)size, (int64_t)roll(k, k->options->shared ? ALLOC_HOWS : 2) } })) {
 		set_all(k, thread, buf, 0, FORM_SYNC);
 	}
 }
@@ -515,6 +515,26 @@ static void step_graph(struct maker *k, int thread)
 	emit(k, op);
 }
 
+/* The host looks at memory of the device, or writes there, without a copy. */
+static void step_touch(struct maker *k, int thread)
+{
+	struct op op = { .thread = (uint8_t)thread, .kind = roll(k, 2) ? OP_BUF_FILL : OP_BUF_READ };
+	int first = (int)roll(k, DIFFER_BUFS);
+
+	for (int i = 0; i < DIFFER_BUFS; i++) {
+		int buf = (first + i) % DIFFER_BUFS;
+
+		if (!model_buf_size(k->model, buf) || model_buf_how(k->model, buf) < ALLOC_MANAGED)
+			continue;
+		op.a[0] = buf;
+		piece_draw(k, model_buf_size(k->model, buf), 1, &op.a[1], &op.a[2]);
+		if (op.kind == OP_BUF_FILL)
+			op.a[3] = (int64_t)roll(k, 1000);
+		emit(k, op);
+		return;
+	}
+}
+
 static void step(struct maker *k)
 {
 	int thread = (int)roll(k, DIFFER_THREADS);
@@ -522,6 +542,8 @@ static void step(struct maker *k)
 
 	if (k->options->graphs && roll(k, 16) == 0)
 		step_graph(k, thread);
+	else if (k->options->shared && roll(k, 8) == 0)
+		step_touch(k, thread);
 	else if (way < 9)
 		step_buf(k, thread);
 	else if (way < 14)

@@ -62,6 +62,7 @@ struct model {
 	struct {
 		size_t size;
 		int pool; /* 0: by cuMemAlloc, 1: the device's, 2...: the program's */
+		enum alloc_how how; /* without a pool */
 	} bufs[DIFFER_BUFS];
 	struct {
 		size_t size;
@@ -82,6 +83,7 @@ struct use {
 	int id;	 /* the stream's, -1 without one */
 	int slot; /* of it, among the objects */
 	enum waits waits;
+	bool idle; /* the host may do it only while the device does nothing */
 	int event;
 	unsigned objects;
 	struct {
@@ -199,9 +201,16 @@ static bool span(const struct model *m, struct use *u, int64_t buf, int64_t off,
 {
 	if (!in(buf, DIFFER_BUFS) || !m->bufs[buf].size || !fits(off, size, m->bufs[buf].size))
 		return false;
-	uses(u, O_SPACE + SPACE_BUF + (int)buf, false);
+	/* Where the host touches it, too: after what threads have read there, as the stream may get to it at once. */
+	uses(u, O_SPACE + SPACE_BUF + (int)buf, write && !m->bufs[buf].pool && m->bufs[buf].how >= ALLOC_MANAGED);
 	touch(u, false, SPACE_BUF + (int)buf, write, off, size);
 	return true;
+}
+
+/* Copies between two places of the host's are in no stream's order on some drivers: mapped memory is left out of those. */
+static bool is_far(const struct model *m, int64_t buf)
+{
+	return in(buf, DIFFER_BUFS) && (m->bufs[buf].pool || m->bufs[buf].how != ALLOC_MAPPED);
 }
 
 /* The host's side of a copy: pageable memory during the call, page-locked memory when the stream gets there. */
@@ -255,7 +264,8 @@ static void use_of(const struct model *m, const struct op *op, struct use *u)
 	u->id = -1;
 	switch (op->kind) {
 	case OP_ALLOC:
-		u->valid = in(a[0], DIFFER_BUFS) && !m->bufs[a[0]].size && a[1] > 0 && a[1] <= DIFFER_SIZE_MAX;
+		u->valid = in(a[0], DIFFER_BUFS) && !m->bufs[a[0]].size && a[1] > 0 && a[1] <= DIFFER_SIZE_MAX &&
+			   in(a[2], ALLOC_HOWS);
 		uses(u, O_HANDLES, false);
 		if (!u->valid)
 			break;
@@ -270,8 +280,8 @@ static void use_of(const struct model *m, const struct op *op, struct use *u)
 		if (!u->valid)
 			break;
 		uses(u, O_SPACE + SPACE_BUF + (int)a[0], true);
-		/* cuMemFree waits for what still uses the memory, but takes a pool's to be unused. */
-		if (m->bufs[a[0]].pool)
+		/* cuMemFree waits for what still uses the memory, but takes a pool's to be unused; so is what the host frees. */
+		if (m->bufs[a[0]].pool || m->bufs[a[0]].how >= ALLOC_MANAGED)
 			touch(u, true, SPACE_BUF + (int)a[0], true, 0, (int64_t)m->bufs[a[0]].size);
 		break;
 	case OP_ALLOC_ASYNC:
@@ -316,9 +326,22 @@ static void use_of(const struct model *m, const struct op *op, struct use *u)
 		uses(u, O_SPACE + SPACE_HOST + (int)a[0], op->kind == OP_HOST_FILL);
 		touch(u, true, SPACE_HOST + (int)a[0], op->kind == OP_HOST_FILL, a[1], a[2]);
 		break;
+	case OP_BUF_FILL:
+	case OP_BUF_READ:
+		u->valid = in(a[0], DIFFER_BUFS) && m->bufs[a[0]].size && m->bufs[a[0]].how >= ALLOC_MANAGED &&
+			   fits(a[1], a[2], m->bufs[a[0]].size);
+		if (!u->valid)
+			break;
+		uses(u, O_SPACE + SPACE_BUF + (int)a[0], op->kind == OP_BUF_FILL);
+		touch(u, true, SPACE_BUF + (int)a[0], op->kind == OP_BUF_FILL, a[1], a[2]);
+		/* The rules of a device without concurrent access: nothing runs, and nobody starts something. */
+		u->idle = m->bufs[a[0]].how == ALLOC_MANAGED;
+		for (int slot = 0; u->idle && slot < O_EVENT; slot++)
+			uses(u, O_STREAM + slot, true);
+		break;
 	case OP_UP:
 	case OP_DOWN:
-		u->valid = a[2] > 0 && sync_on(a[6], a[5]) && queue(m, u, op, a[5]) &&
+		u->valid = a[2] > 0 && is_far(m, a[0]) && sync_on(a[6], a[5]) && queue(m, u, op, a[5]) &&
 			   span(m, u, a[0], a[1], a[2], op->kind == OP_UP) &&
 			   host_side(m, u, a[3], a[4], a[2], op->kind == OP_DOWN, a[6] & FORM_SYNC);
 		break;
@@ -329,7 +352,7 @@ static void use_of(const struct model *m, const struct op *op, struct use *u)
 		break;
 	case OP_UP2D:
 	case OP_DOWN2D:
-		u->valid = sync_on(a[9], a[8]) && queue(m, u, op, a[8]) &&
+		u->valid = is_far(m, a[0]) && sync_on(a[9], a[8]) && queue(m, u, op, a[8]) &&
 			   span(m, u, a[0], a[1], rows_size(a[2], a[3], a[4]), op->kind == OP_UP2D) &&
 			   host_side(m, u, a[5], a[6], rows_size(a[7], a[3], a[4]), op->kind == OP_DOWN2D,
 				     a[9] & FORM_SYNC);
@@ -488,7 +511,8 @@ static void use_of(const struct model *m, const struct op *op, struct use *u)
 			if (u->valid)
 				uses(u, O_STREAM + u->slot, false);
 		} else if (a[0] < 6) {
-			u->valid = in(a[1], DIFFER_BUFS) && m->bufs[a[1]].size && fits(a[2], 1, m->bufs[a[1]].size);
+			u->valid = in(a[1], DIFFER_BUFS) && m->bufs[a[1]].size && m->bufs[a[1]].how < ALLOC_MANAGED &&
+				   fits(a[2], 1, m->bufs[a[1]].size);
 			if (u->valid)
 				uses(u, O_SPACE + SPACE_BUF + (int)a[1], false);
 		} else if (a[0] < 7) {
@@ -503,7 +527,8 @@ static void use_of(const struct model *m, const struct op *op, struct use *u)
 		break;
 	case OP_ILLEGAL:
 		/* Nothing may be born while a dead handle or address is tried: it could be the same. */
-		u->valid = in(a[0], illegal_count) && in(a[1], DIFFER_BUFS) && m->bufs[a[1]].size && m->modules[0] &&
+		u->valid = in(a[0], illegal_count) && in(a[1], DIFFER_BUFS) && m->bufs[a[1]].size &&
+			   m->bufs[a[1]].how < ALLOC_MANAGED && m->modules[0] &&
 			   stream_of(m, op->thread, a[2], &u->id, &u->slot);
 		u->id = -1;
 		uses(u, O_HANDLES, true);
@@ -579,6 +604,14 @@ static const struct access *race(const struct model *m, int space, bool write, u
 	return NULL;
 }
 
+static bool is_idle(const struct model *m, const struct clock *known)
+{
+	for (int id = 0; id < m->ids; id++)
+		if (known->at[id] < m->counts[id])
+			return false;
+	return true;
+}
+
 static bool is_command(const struct op *op, const struct use *u)
 {
 	return u->id >= 0 && op->kind != OP_SYNC_STREAM && op->kind != OP_QUERY_STREAM;
@@ -600,6 +633,11 @@ enum verdict model_check(struct model *m, const struct op *op, int *stream_out, 
 	host_order(m, &u, op->thread, after, &known);
 	for (unsigned i = 0; i < u.host && !a; i++)
 		a = race(m, u.on_host[i].space, u.on_host[i].write, u.on_host[i].off, u.on_host[i].size, &known);
+	if (!a && u.idle && !is_idle(m, &known)) {
+		*thread_out = op->thread;
+		*stream_out = -1;
+		return MODEL_RACES;
+	}
 	if (is_command(op, &u)) {
 		stream_order(m, &u, op, &known, op->kind != OP_WAIT, &stream);
 		for (unsigned i = 0; i < u.device && !a; i++)
@@ -669,11 +707,13 @@ static void born_and_died(struct model *m, const struct op *op)
 	case OP_ALLOC:
 		m->bufs[a[0]].size = (size_t)a[1];
 		m->bufs[a[0]].pool = 0;
+		m->bufs[a[0]].how = (enum alloc_how)a[2];
 		m->accesses[SPACE_BUF + a[0]].count = 0;
 		break;
 	case OP_ALLOC_ASYNC:
 		m->bufs[a[0]].size = (size_t)a[1];
 		m->bufs[a[0]].pool = 1 + (int)a[2];
+		m->bufs[a[0]].how = ALLOC_PLAIN;
 		break;
 	case OP_FREE:
 	case OP_FREE_ASYNC:
@@ -782,6 +822,11 @@ size_t model_buf_size(const struct model *m, int buf)
 bool model_buf_pooled(const struct model *m, int buf)
 {
 	return m->bufs[buf].pool != 0;
+}
+
+enum alloc_how model_buf_how(const struct model *m, int buf)
+{
+	return m->bufs[buf].how;
 }
 
 size_t model_host_size(const struct model *m, int host)

@@ -32,6 +32,7 @@ static struct {
 		CUdeviceptr at;
 		size_t size;
 		bool pooled;
+		bool mapped; /* memory of the host */
 	} bufs[DIFFER_BUFS];
 	struct {
 		uint8_t *bytes;
@@ -475,18 +476,41 @@ static int query_run(const struct op *op)
 	return (int)result;
 }
 
+static int buf_free(int64_t buf)
+{
+	if (p.bufs[buf].mapped)
+		return (int)cuMemFreeHost((void *)(uintptr_t)p.bufs[buf].at);
+	return (int)cuMemFree(p.bufs[buf].at);
+}
+
 /* New memory reads as zero, so that programs without some of their operations are determined, too. */
 static int alloc_run(const struct op *op)
 {
 	const int64_t *a = op->a;
 	size_t size = (size_t)a[1], pitch = 0;
 	CUdeviceptr *at = &p.bufs[a[0]].at;
+	void *host = NULL;
 	int result;
 
 	p.bufs[a[0]].size = size;
 	p.bufs[a[0]].pooled = op->kind == OP_ALLOC_ASYNC;
+	p.bufs[a[0]].mapped = op->kind == OP_ALLOC && a[2] == ALLOC_MAPPED;
 	if (op->kind == OP_ALLOC) {
-		result = (int)(a[2] ? cuMemAllocPitch_v2(at, &pitch, size, 1, 4) : cuMemAlloc(at, size));
+		switch (a[2]) {
+		case ALLOC_PITCH:
+			result = (int)cuMemAllocPitch_v2(at, &pitch, size, 1, 4);
+			break;
+		case ALLOC_MANAGED:
+			result = (int)cuMemAllocManaged(at, size, CU_MEM_ATTACH_GLOBAL);
+			break;
+		case ALLOC_MAPPED:
+			result = (int)cuMemHostAlloc(&host, size, CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_PORTABLE);
+			if (!result)
+				result = (int)cuMemHostGetDevicePointer_v2(at, host, 0);
+			break;
+		default:
+			result = (int)cuMemAlloc(at, size);
+		}
 		if (!result)
 			result = (int)cuMemsetD8(*at, 0, size);
 		return result ? result : (int)cuStreamSynchronize(NULL);
@@ -515,7 +539,13 @@ static int op_run(const struct op *op, uint32_t index, uint64_t *value_out)
 	case OP_ALLOC_ASYNC:
 		return alloc_run(op);
 	case OP_FREE:
-		return (int)cuMemFree(p.bufs[a[0]].at);
+		return buf_free(a[0]);
+	case OP_BUF_FILL:
+		host_pattern((uint8_t *)(uintptr_t)p.bufs[a[0]].at + a[1], (size_t)a[2], (uint64_t)a[3]);
+		return 0;
+	case OP_BUF_READ:
+		*value_out = differ_hash((uint8_t *)(uintptr_t)p.bufs[a[0]].at + a[1], (size_t)a[2]);
+		return 0;
 	case OP_FREE_ASYNC:
 		ptsz = stream_named(a[1], a[2], &s);
 		return STREAM_CALL(cuMemFreeAsync, cuMemFreeAsync_ptsz, p.bufs[a[0]].at, s);
@@ -732,8 +762,8 @@ static uint64_t left_end(const struct left *left)
 
 	for (int i = 0; i < DIFFER_BUFS; i++)
 		if (left->bufs[i])
-			all = differ_mix(all, p.bufs[i].pooled && i % 2 ? cuMemFreeAsync(p.bufs[i].at, NULL) :
-									  cuMemFree(p.bufs[i].at));
+			all = differ_mix(all, p.bufs[i].pooled && i % 2 ? (uint64_t)cuMemFreeAsync(p.bufs[i].at, NULL) :
+									  (uint64_t)buf_free(i));
 	for (int i = 0; i < DIFFER_HOSTS; i++)
 		if (left->hosts[i])
 			all = differ_mix(all, (uint64_t)host_end(i));
