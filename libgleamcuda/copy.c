@@ -25,6 +25,7 @@
 #include "libgleamcuda/streamword.h"
 #include "libgleamcuda/weights.h"
 
+#define MIRRORED_MAX (1u << 20) /* bytes of a copy to memory that kernels reach */
 #define REPLY_MAX 4000u /* bytes of gleamCopyDown's answer: what a reply slot holds */
 #define PIECE_LEAST  (128u << 10) /* less is not worth the driver calls of a piece */
 #define PIECES	     4u		  /* of a copy that would fit into one: as many as a link has bulk lanes, usually */
@@ -457,6 +458,16 @@ CUresult copy_run(struct call *call, const struct copy *copy)
 	}
 	if (host_src && c.dst_place != PLACE_DEVICE)
 		return copy_host(call, &c);
+	/*
+	 * Memory that kernels reach: the copy goes to the mirror, in order with what they write there, and comes with their bytes.
+	 * Large ones are left on their own way, which is faster, and lands in no order with kernels that write the same bytes.
+	 */
+	if (c.dst_place == PLACE_PINNED && exposed_any() && c.width <= MIRRORED_MAX / c.rows && exposed_holds(c.dst)) {
+		exposed_push(call);
+		call->touches = true;
+		result = copy_device(call, &c);
+		return result || c.async ? result : stream_wait(call, stream_find(call, c.stream));
+	}
 	if (c.dst_place != PLACE_DEVICE)
 		return copy_bytes_down(call, &c);
 	if (host_src && c.rows == 1 && c.width <= INLINE_MAX && __atomic_load_n(&host_made, __ATOMIC_RELAXED)) {
