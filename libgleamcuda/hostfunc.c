@@ -69,8 +69,8 @@ static void regions_give(struct call *call, uint64_t stream)
 {
 	struct stream *side = stream_side(call);
 
-	if (side && !region_give_by(call, stream, side->handle))
-		stream_wait(call, side);
+	if (side)
+		region_give_by(call, stream, side->handle);
 }
 
 static void done_send(struct session *s, uint64_t id, const struct stream *stream)

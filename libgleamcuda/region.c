@@ -82,6 +82,8 @@ static uint64_t sides[SESSION_CONTEXTS]; /* streams for bringing pages, which wa
 static uint32_t side_epochs[SESSION_CONTEXTS];
 /* atomic: the list `fresh` has entries */
 static uint32_t fresh_any;
+/* atomic: somebody sends the host's bytes, and other streams don't know yet that they come after those. Set before fresh_any falls. */
+static uint32_t giving;
 
 /* This thread holds the lock: waits inside of it bring nothing. */
 static __thread bool inside;
@@ -559,8 +561,25 @@ static CUresult give_locked(struct call *call, struct region *r, uint64_t from, 
 	CUresult result = push_locked(call, r, from, end, stream, take, &sent);
 
 	/* Other streams come after these bytes, too; of memory that is one stream's they look at nothing. */
-	*fence |= sent && r->attach != REGION_STREAM;
+	*fence |= sent && (r->attach != REGION_STREAM || r->stream != stream);
 	return result;
+}
+
+/* Pairs with the releases of `giving`: who sees that nothing is fresh sees that somebody is at it, or comes after its fence. */
+static bool is_to_give(void)
+{
+	return __atomic_load_n(&fresh_any, __ATOMIC_ACQUIRE) || __atomic_load_n(&giving, __ATOMIC_ACQUIRE);
+}
+
+/*
+ * Other streams come after what was sent here, and this one after what other threads have sent since the call looked for a
+ * fence, at its beginning.
+ */
+static CUresult given_locked(struct call *call, uint64_t stream, bool fence, CUresult result)
+{
+	if (!result && fence)
+		result = fence_raise(call, stream);
+	return result ? result : fence_pass(call, stream);
 }
 
 /* May a kernel on the stream use it? */
@@ -575,10 +594,11 @@ CUresult region_give_by(struct call *call, uint64_t stream, uint64_t by)
 	bool fence = false;
 	struct region *next;
 
-	if (!__atomic_load_n(&fresh_any, __ATOMIC_ACQUIRE) && !region_wished())
-		return CUDA_SUCCESS;
+	if (!is_to_give() && !region_wished())
+		return by == stream ? fence_pass(call, stream) : CUDA_SUCCESS;
 	segv_install();
 	region_lock();
+	__atomic_store_n(&giving, 1, __ATOMIC_RELEASE);
 	/* What was to come to the host is the device's again, also where it has not come yet. */
 	for (uint32_t i = 0; region_wished() && i < region_count; i++)
 		if (!regions[i]->wish.quiet && is_given(regions[i], stream))
@@ -595,9 +615,14 @@ CUresult region_give_by(struct call *call, uint64_t stream, uint64_t by)
 			__atomic_add_fetch(&region_wishes, 1, __ATOMIC_RELAXED);
 		}
 	}
+	/* By another stream, which must wait for none itself: nobody starts anything before the bytes are there. */
+	if (by == stream)
+		result = given_locked(call, stream, fence, result);
+	else if (!result && fence)
+		result = stream_wait(call, stream_find(call, by));
+	__atomic_store_n(&giving, 0, __ATOMIC_RELEASE);
 	region_unlock();
-	/* By another stream: the caller waits for it, and it must wait for none itself. */
-	return result || !fence || by != stream ? result : fence_raise(call, by);
+	return result;
 }
 
 CUresult region_give(struct call *call, uint64_t stream)
@@ -611,11 +636,12 @@ static CUresult range_give(struct call *call, uint64_t stream, uint64_t address,
 	CUresult result = CUDA_SUCCESS;
 	bool fence = false;
 
-	if (!size || !__atomic_load_n(&fresh_any, __ATOMIC_ACQUIRE))
-		return CUDA_SUCCESS;
+	if (!size || !is_to_give())
+		return size ? fence_pass(call, stream) : CUDA_SUCCESS;
 	if (take)
 		segv_install();
 	region_lock();
+	__atomic_store_n(&giving, 1, __ATOMIC_RELEASE);
 	for (uint32_t i = place_locked(address); i < region_count && regions[i]->start < address + size && !result; i++) {
 		struct region *r = regions[i];
 		uint64_t from = address > r->start ? page_at(r, address) : 0;
@@ -623,8 +649,10 @@ static CUresult range_give(struct call *call, uint64_t stream, uint64_t address,
 
 		result = give_locked(call, r, from, end < r->pages ? end : r->pages, stream, take, &fence);
 	}
+	result = given_locked(call, stream, fence, result);
+	__atomic_store_n(&giving, 0, __ATOMIC_RELEASE);
 	region_unlock();
-	return result || !fence ? result : fence_raise(call, stream);
+	return result;
 }
 
 CUresult region_use(struct call *call, uint64_t stream, uint64_t address, uint64_t size, bool write)

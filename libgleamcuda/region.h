@@ -50,7 +50,7 @@ void region_close(uint64_t start);
 
 /* A command that may reach all managed memory comes next on @stream, a wire handle: a launch. */
 CUresult region_give(struct call *call, uint64_t stream);
-/* The same for commands that @stream has already, and which wait for the host: the bytes go by another stream. */
+/* The same for commands that @stream has already, and which wait for the host: the bytes go by another stream, and are there. */
 CUresult region_give_by(struct call *call, uint64_t stream, uint64_t by);
 /* A command that reads or writes these bytes comes next; harmless for any other memory. */
 CUresult region_use(struct call *call, uint64_t stream, uint64_t address, uint64_t size, bool write);
