@@ -101,6 +101,14 @@ static void put_server(struct json *json, const struct state_server *server)
 		json_u64(json, "sent", server->link.sent);
 		json_u64(json, "received", server->link.received);
 	}
+	if (server->cached) {
+		json_open(json, "cache", '{');
+		json_u64(json, "bytes", server->cache.bytes);
+		json_u64(json, "hits", server->cache.hits);
+		json_u64(json, "misses", server->cache.misses);
+		json_u64(json, "saved", server->cache.saved);
+		json_close(json, '}');
+	}
 	if (server->reported) {
 		json_fixed(json, "load", server->load, 2);
 		json_fixed(json, "report_age_s", server->report_age_s, 1);

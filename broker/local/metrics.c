@@ -125,6 +125,20 @@ static void put_servers(FILE *out, const struct state *state)
 	EACH_SERVER(server->linked, "gleam_link_received_bytes_total", "%" PRIu64, server->link.received)
 	family(out, "gleam_link_retransmits", "counter", "", "TCP segments sent again; begins again with a new link.");
 	EACH_SERVER(server->linked, "gleam_link_retransmits_total", "%" PRIu32, server->link.retransmits)
+	family(out, "gleam_cache_bytes", "gauge", "bytes", "What the server keeps of this tenant's uploads.");
+	EACH_SERVER(server->cached, "gleam_cache_bytes", "%" PRIu64, server->cache.bytes)
+	family(out, "gleam_cache_chunks", "gauge", "", "In so many chunks.");
+	EACH_SERVER(server->cached, "gleam_cache_chunks", "%" PRIu64, server->cache.entries)
+	family(out, "gleam_cache_hits", "counter", "", "Pieces of uploads that went as references.");
+	EACH_SERVER(server->cached, "gleam_cache_hits_total", "%" PRIu64, server->cache.hits)
+	family(out, "gleam_cache_misses", "counter", "", "Pieces whose bytes went, and were kept.");
+	EACH_SERVER(server->cached, "gleam_cache_misses_total", "%" PRIu64, server->cache.misses)
+	family(out, "gleam_cache_saved_bytes", "counter", "bytes", "What needn't travel.");
+	EACH_SERVER(server->cached, "gleam_cache_saved_bytes_total", "%" PRIu64, server->cache.saved)
+	family(out, "gleam_cache_evictions", "counter", "", "Chunks that went for room.");
+	EACH_SERVER(server->cached, "gleam_cache_evictions_total", "%" PRIu64, server->cache.evictions)
+	family(out, "gleam_cache_damaged", "counter", "", "Chunks that were found damaged on disk.");
+	EACH_SERVER(server->cached, "gleam_cache_damaged_total", "%" PRIu64, server->cache.damaged)
 #undef EACH_SERVER
 }
 

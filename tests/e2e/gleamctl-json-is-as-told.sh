@@ -26,6 +26,7 @@ told version version
 told doctor doctor
 told policy policy
 told decisions decisions
+told cache cache
 told drain drain attic
 told drain drain attic --undo
 told key_new key new "$TMP/key"

@@ -60,6 +60,7 @@ static void test_everything_there(void **unused)
 	struct state_client clients[2] = { { .state = "live", .memory = 100, .inflight = 7 }, { .state = "dead", .memory = 20 } };
 	struct state_server servers[2] = {
 		{ .name = "lab", .state = "ready", .linked = true, .reported = true, .load = 0.25,
+		  .cached = true, .cache = { .bytes = 4096, .entries = 2, .hits = 7, .misses = 3, .saved = 8192 },
 		  .link = { .rtt_ns = 250000, .lanes = 2, .sent = 5000, .received = 6000, .bandwidth = 117500000 },
 		  .report = { .sessions = 3, .sessions_max = 256, .warm = 1, .gpu_count = 2 } },
 		{ .name = "attic", .state = "on holiday" },
@@ -85,6 +86,10 @@ static void test_everything_there(void **unused)
 	assert_int_equal(count_of(text, "gleam_server_state{server=\"lab\""), 5);
 	assert_int_equal(count_of(text, "gleam_server_state{server=\"attic\""), 6);
 	assert_int_equal(count_of(text, "gleam_server_load{"), 1);
+	has(text, "gleam_cache_bytes{server=\"lab\"} 4096\n");
+	has(text, "gleam_cache_hits_total{server=\"lab\"} 7\n");
+	has(text, "gleam_cache_saved_bytes_total{server=\"lab\"} 8192\n");
+	assert_int_equal(count_of(text, "gleam_cache_bytes{"), 1);
 	has(text, "gleam_link_lanes{server=\"attic\"} 0\n");
 	/* What comes from elsewhere can neither end a line nor a label, and stays UTF-8. */
 	has(text, "gleam_gpu_info{server=\"lab\",gpu=\"0\",name=\"A \\\"quoted\\\" \\\\ GPU??\xc3\xa9\"} 1\n");

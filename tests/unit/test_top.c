@@ -125,12 +125,14 @@ static void test_servers(void **state)
 
 	top_init(&top);
 	take(&top,
-	     "{\"name\": \"lab\", \"state\": \"ready\", \"load\": 0.5, \"rtt_us\": 250, \"bandwidth\": 125000000, \"sessions\": 3, \"gpus\": ["
+	     "{\"name\": \"lab\", \"state\": \"ready\", \"load\": 0.5, \"rtt_us\": 250, \"bandwidth\": 125000000, \"sessions\": 3, "
+	     "\"cache\": {\"bytes\": 1073741824, \"hits\": 30, \"misses\": 10, \"saved\": 2147483648}, \"gpus\": ["
 	     "{\"name\": \"First GPU\", \"memory\": 4294967296, \"memory_free\": 1073741824, \"utilisation\": 97},"
 	     "{\"name\": \"Second\\nGPU\\u001b[2J\", \"memory\": 1048576, \"memory_free\": null, \"utilisation\": null}]},"
 	     "{\"name\": \"attic\", \"state\": \"unreachable\", \"why\": \"Connection refused\", \"clients\": 0},"
 	     "{\"name\": \"shed\", \"state\": \"ready\", \"drained\": true, \"gpus\": []}, 7, {}",
 	     "{\"pid\": \"x\", \"program\": 3}, 5", 1);
+	has(top.head[1], "cache 1024 MiB, 75% hits, 2048 MiB saved");
 	assert_int_equal(top.count[TOP_SERVERS], 6);
 	has(row(&top, TOP_SERVERS, 0), "lab ");
 	has(row(&top, TOP_SERVERS, 0), "  0.50    0.250     1000       3  0   First GPU");

@@ -324,7 +324,9 @@ static bool clients_take(struct top *top, const json_t *list, struct client *sum
 
 static void head_make(struct top *top, const json_t *answer, const struct client *sums)
 {
-	const json_t *node = json_object_get(answer, "node");
+	const json_t *node = json_object_get(answer, "node"), *server;
+	double kept = 0, saved = 0, hits = 0, misses = 0;
+	size_t i;
 	long long hidden = whole_of(answer, "hidden");
 
 	put(top->head[0], "gleamd %s  pid %lld  up", text_of(answer, "version"), whole_of(answer, "pid"));
@@ -337,6 +339,17 @@ static void head_make(struct top *top, const json_t *answer, const struct client
 		put(top->head[0], "  node: %lld of %lld clients", whole_of(node, "sessions"), whole_of(node, "sessions_max"));
 	put(top->head[1], "calls/s %.0f   round trips/s %.0f   MiB/s %.1f   device memory %.0f MiB", sums->calls, sums->trips,
 	    sums->moved / MIB, sums->memory / MIB);
+	json_array_foreach(json_object_get(answer, "servers"), i, server) {
+		const json_t *cache = json_object_get(server, "cache");
+
+		kept += number_of(cache, "bytes");
+		saved += number_of(cache, "saved");
+		hits += number_of(cache, "hits");
+		misses += number_of(cache, "misses");
+	}
+	if (kept > 0 || hits > 0)
+		put(top->head[1], "   cache %.0f MiB, %.0f%% hits, %.0f MiB saved", kept / MIB,
+		    hits + misses > 0 ? 100 * hits / (hits + misses) : 0, saved / MIB);
 	put(top->head[2], "sorted by %s%s", top_sort_name(top->sort), top->reverse ? ", reversed" : "");
 	if (*top->filter)
 		put(top->head[2], "   only `%s` (%zu hidden)", top->filter, top->filtered);
