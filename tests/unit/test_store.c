@@ -346,7 +346,7 @@ static void disk_that_lies_is_found_out(void **state)
 	struct shelf *shelf;
 	struct cache_stats stats;
 	char path[300];
-	uint8_t byte;
+	uint8_t byte = 0;
 	int fd;
 
 	fill_disk(6);
