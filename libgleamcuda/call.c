@@ -97,6 +97,7 @@ CUresult call_enter(struct call *call, enum api api, enum needs needs, bool ptds
 	call->ptds = ptds;
 	call->touches = false;
 	call->timed_ns = 0;
+	call->answered = 0;
 	call->trips = 0;
 	call->entered_ns = __builtin_expect(__atomic_load_n(&trace_on, __ATOMIC_RELAXED), 0) ? trace_now() : 0;
 	call->unawaited = false;
@@ -387,6 +388,7 @@ static CUresult answer_wait(struct call *call, uint64_t *seq_out)
 	uint32_t size = __atomic_load_n(&slot->size, __ATOMIC_RELAXED);
 
 	*seq_out = seq;
+	call->answered = seq;
 	__atomic_store_n(&slot->state, SLOT_FREE, __ATOMIC_RELAXED);
 	spin_learn(&reply_spin, waited, spin_limit());
 	call->trips++;

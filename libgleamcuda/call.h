@@ -54,6 +54,7 @@ struct call {
 	bool awaited;	/* this one is answered though its class says nothing of it */
 	CUresult failure; /* what such an answer said first: the call's result, if it is none of its own */
 	uint16_t trips; /* made so far */
+	uint64_t answered; /* of the newest command that it waited for; 0: none */
 	uint64_t posted; /* sequence number of the newest command; 0: none */
 	uint64_t entered_ns; /* only while tracing */
 	uint64_t timed_ns;   /* when it began, if its time counts (broker/proto/times.h); else 0 */

@@ -58,6 +58,9 @@ static void notice_take(struct session *s, const struct frame_hdr *hdr, const ui
 	case NOTICE_HOST_BYTES:
 		exposed_apply(&r);
 		break;
+	case NOTICE_TRACE:
+		trace_spans(&r);
+		break;
 	case NOTICE_RECALL:
 		memory_recall(s, get_u32(&r), get_u64(&r));
 		break;

@@ -41,6 +41,7 @@
 #include "libgleamcuda/share.h"
 #include "libgleamcuda/stream.h"
 #include "libgleamcuda/texture.h"
+#include "libgleamcuda/trace.h"
 
 #define ANSWER_WAIT_MS 10000 /* a daemon answers or says LOCAL_WAITING within 3 s */
 #define OPEN_WAIT_MS   (LOCAL_OPEN_MS_MAX + ANSWER_WAIT_MS)
@@ -154,6 +155,8 @@ static int open_packet(uint8_t packet[OPEN_PACKET_MAX])
 
 	program[size > 0 ? size : 0] = '\0';
 	settings_collect(settings, sizeof(settings));
+	if (trace_on && strlen(settings) + sizeof(OFF_TRACED_SETTING) + 1 < sizeof(settings))
+		strcat(settings, OFF_TRACED_SETTING "\n");
 	put_u32(&w, LOCAL_OPEN);
 	put_u32(&w, LINK_VERSION);
 	put_block(&w, protocol_hash, sizeof(protocol_hash));

@@ -15,11 +15,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "broker/proto/span.h"
 #include "broker/proto/trace.h"
 #include "gen/trace_args.h"
 #include "libgleamcuda/context.h"
 #include "libgleamcuda/init.h"
 #include "libgleamcuda/log.h"
+#include "libgleamcuda/session.h"
 
 #define MIB_MAX 65536u
 
@@ -75,7 +77,7 @@ static bool write_at(const void *bytes, size_t size, uint64_t offset)
 /* What of a chunk isn't in the file yet. */
 static void chunk_write_locked(struct tracer *t)
 {
-	/* Pairs with the release in trace_call(): the records are whole. */
+	/* Pairs with the release in record_put(): the records are whole. */
 	uint32_t used = __atomic_load_n(&t->chunk->used, __ATOMIC_ACQUIRE);
 	struct trace_chunk head;
 
@@ -189,13 +191,43 @@ static uint64_t value_of(enum trace_arg_kind kind, uint64_t value, CUresult resu
 	}
 }
 
+/* @record is whole; its size is a multiple of 8. */
+static void record_put(struct tracer *t, const void *record, uint32_t size)
+{
+	uint32_t used;
+
+	if (t->chunk->used + size > TRACE_CHUNK - sizeof(struct trace_chunk))
+		chunk_next(t);
+	used = t->chunk->used;
+	memcpy((uint8_t *)(t->chunk + 1) + used, record, size);
+	/* Pairs with the acquire in chunk_write_locked(). */
+	__atomic_store_n(&t->chunk->used, used + size, __ATOMIC_RELEASE);
+}
+
+void trace_spans(struct reader *r)
+{
+	struct tracer *t = trace_on ? tracer_own() : NULL;
+	uint32_t lost = get_u32(r), count = get_u32(r);
+
+	for (uint32_t i = 0; t && i < count && i < SPANS_MAX && !r->fault; i++) {
+		struct span span = span_get(r);
+		struct trace_span record = { .size = sizeof(record), .kind = TRACE_SPAN, .who = (uint8_t)span.who, .op = span.op,
+					     .word = span.word, .seq = span.seq, .start_ns = span.start_ns, .end_ns = span.end_ns };
+
+		if (!r->fault)
+			record_put(t, &record, sizeof(record));
+	}
+	if (t && lost)
+		t->chunk->lost += lost;
+}
+
 void trace_call(const struct call *call, CUresult result, const uint64_t *args, uint32_t count)
 {
 	uint8_t record[sizeof(struct trace_call) + TRACE_ARGS_MAX * (8 + 1 + TRACE_STRING_MAX)] __attribute__((aligned(8)));
 	const struct trace_args *known = &trace_args[call->api];
 	struct trace_call head = {
 		.kind = TRACE_CALL, .args = (uint8_t)count, .api = call->api, .trips = call->trips, .result = result,
-		.seq = call->posted, .start_ns = call->entered_ns, .end_ns = clock_of(CLOCK_MONOTONIC),
+		.seq = call->posted, .waited_for_it = call->posted && call->posted == call->answered, .start_ns = call->entered_ns, .end_ns = clock_of(CLOCK_MONOTONIC),
 	};
 	uint32_t at = sizeof(head) + count * 8;
 	struct tracer *t = process_is_forked() ? NULL : tracer_own();
@@ -217,14 +249,7 @@ void trace_call(const struct call *call, CUresult result, const uint64_t *args, 
 	head.size = (uint16_t)((at + 7) & ~7u);
 	memset(record + at, 0, head.size - at);
 	memcpy(record, &head, sizeof(head));
-	if (t->chunk->used + head.size > TRACE_CHUNK - sizeof(struct trace_chunk))
-		chunk_next(t);
-
-	uint32_t used = t->chunk->used;
-
-	memcpy((uint8_t *)(t->chunk + 1) + used, record, head.size);
-	/* Pairs with the acquire in chunk_write_locked(). */
-	__atomic_store_n(&t->chunk->used, used + head.size, __ATOMIC_RELEASE);
+	record_put(t, record, head.size);
 }
 
 uint64_t trace_now(void)
@@ -285,6 +310,15 @@ void trace_start(void)
 /* Threads may still be calling: what they have recorded by now is written. */
 __attribute__((destructor)) static void trace_end(void)
 {
-	if (!process_is_forked())
-		trace_flush();
+	struct session *s = session_current();
+
+	if (process_is_forked() || !trace_on)
+		return;
+	/* What has just come about the last commands, if the service thread takes it soon. */
+	for (int turn = 0; s && turn < 50; turn++) {
+		if (__atomic_load_n(&s->header->n2c.tail, __ATOMIC_ACQUIRE) >= __atomic_load_n(&s->header->n2c.head, __ATOMIC_ACQUIRE))
+			break;
+		nanosleep(&(struct timespec){ .tv_nsec = 200000 }, NULL);
+	}
+	trace_flush();
 }

@@ -30,6 +30,9 @@ static inline uint64_t trace_f32(float value)
 	return bits;
 }
 
+/* Service thread: NOTICE_TRACE. */
+void trace_spans(struct reader *r);
+
 /* Generated code: a call that was entered while trace_on has returned @result. */
 void trace_call(const struct call *call, CUresult result, const uint64_t *args, uint32_t count);
 

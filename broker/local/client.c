@@ -55,6 +55,7 @@ static void client_freed(struct loop_post *post)
 	}
 	cache_client_free(client->cache);
 	free(client->overflow);
+	free(client->spans);
 	free(client->kernel);
 	free(client->packet);
 	free(client);
@@ -641,6 +642,9 @@ static int client_open(struct client *client, struct reader *r)
 	if (r->fault)
 		return -EPROTO;
 	client->mirror.off = off_find(client->settings);
+	/* Without memory for them the trace has fewer. */
+	if (client->mirror.off & OFF_TRACED && !client->spans)
+		client->spans = calloc(1, sizeof(*client->spans));
 	client_cache_open(client);
 	client_setting_find(client->settings, "GLEAM_SERVER=", client->route.wanted, sizeof(client->route.wanted));
 	if (client->kernel && client_kernel_limit(client))

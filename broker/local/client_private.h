@@ -12,6 +12,7 @@
 #include "broker/local/journal.h"
 #include "broker/local/route.h"
 #include "broker/local/server.h"
+#include "broker/proto/span.h"
 
 #define CLIENT_PROGRAM_SIZE 256
 #define CLIENT_SETTINGS_MAX 4096
@@ -52,6 +53,7 @@ struct client {
 	struct link *link; /* while on_link */
 	bool on_link;
 	bool forbids_spin;
+	struct spans *spans; /* guarded by deliver_lock; of a traced session, else NULL */
 	bool resuming; /* on a new link, which hasn't answered yet: nothing flows out */
 	uint8_t token[RESUME_TOKEN_SIZE];
 	uint64_t lost_ns; /* when the link was lost; 0: it is there, or nobody needs it */

@@ -88,6 +88,30 @@ static bool flow_pace(struct client *client)
 	return false;
 }
 
+static int notice_put_locked(struct client *client, const uint8_t *frame, uint32_t size);
+
+/* A traced session's command has gone on, or its answer has come. */
+static void flow_trace_locked(struct client *client, enum span_who who, const struct frame_hdr *hdr)
+{
+	struct {
+		struct frame_hdr hdr;
+		uint8_t payload[SPANS_SIZE_MAX];
+	} frame;
+	uint64_t now = clock_ns();
+	struct writer w = writer_on(frame.payload, sizeof(frame.payload));
+
+	span_add(client->spans, &(struct span){ .who = (uint16_t)who, .op = hdr->op, .seq = hdr->seq, .word = SPAN_NO_WORD,
+						.start_ns = now, .end_ns = now });
+	/* With an answer, before it: the program may end behind it. */
+	if (!spans_due(client->spans, now) && who != SPAN_ANSWER)
+		return;
+	spans_put(&w, client->spans);
+	frame.hdr = (struct frame_hdr){ .size = (uint32_t)(sizeof(frame.hdr) + w.at), .op = NOTICE_TRACE, .kind = FRAME_NOTICE,
+					.ctx = CTX_NONE };
+	/* No room: the trace lacks them, which is all. */
+	(void)notice_put_locked(client, (const uint8_t *)&frame, frame.hdr.size);
+}
+
 /* Whole frames from the own position on, in one piece, at most a turn's worth. */
 static int flow_span(struct client *client)
 {
@@ -119,6 +143,11 @@ static int flow_span(struct client *client)
 		}
 		if (err)
 			return err;
+		if (client->spans && hdr.kind == FRAME_COMMAND) {
+			pthread_mutex_lock(&client->deliver_lock);
+			flow_trace_locked(client, SPAN_BROKER, &hdr);
+			pthread_mutex_unlock(&client->deliver_lock);
+		}
 		ring_next(ring, &hdr);
 		size += RING_ALIGN(hdr.size);
 		client->commands++;
@@ -369,6 +398,8 @@ static int flow_frame(struct client *client, uint64_t number, const uint8_t *fra
 	if (client->overflow_size) {
 		err = notice_put_locked(client, frame, size);
 	} else if (hdr.kind == FRAME_REPLY) {
+		if (client->spans)
+			flow_trace_locked(client, SPAN_ANSWER, &hdr);
 		err = session_reply_post(&client->mirror.shm, frame);
 		err = err == -ENOENT ? 0 : err; /* nobody waits for it any more */
 	} else {

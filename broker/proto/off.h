@@ -19,6 +19,7 @@ enum off {
 	OFF_SPIN = 64,	   /* who waits sleeps */
 	OFF_LZ4 = 128,	   /* bytes travel as they are */
 	OFF_ALL = 255,
+	OFF_TRACED = 1 << 16, /* no technique: the program is traced, and wants to be told of its commands (span.h) */
 };
 
 #define OFF_WORDS	 "async, handles, grants, verdicts, snapshot, coalesce, spin, lz4 or all"
@@ -63,17 +64,23 @@ static inline uint32_t off_read(const char *text, char *unknown_out)
 	return off;
 }
 
-/* The same of the line GLEAM_OFF=... among settings; 0 without one. */
+#define OFF_TRACED_SETTING "GLEAM_TRACED=1"
+
+/* The same of the line GLEAM_OFF=... among settings, and whether GLEAM_TRACED=1 is there; 0 without them. */
 static inline uint32_t off_find(const char *settings)
 {
+	uint32_t off = 0;
+
 	for (const char *line = settings; *line;) {
 		size_t size = strcspn(line, "\n");
 
 		if (strncmp(line, OFF_SETTING, sizeof(OFF_SETTING) - 1) == 0)
-			return off_read(line + sizeof(OFF_SETTING) - 1, NULL);
+			off |= off_read(line + sizeof(OFF_SETTING) - 1, NULL);
+		if (size == sizeof(OFF_TRACED_SETTING) - 1 && memcmp(line, OFF_TRACED_SETTING, size) == 0)
+			off |= OFF_TRACED;
 		line += size + (line[size] != 0);
 	}
-	return 0;
+	return off;
 }
 
 #endif

@@ -53,11 +53,26 @@ struct trace_call {
 	uint16_t api;
 	uint16_t trips; /* round trips in it */
 	int32_t result;
-	uint32_t reserved;
+	uint32_t waited_for_it; /* 1: it returned when seq was answered */
 	uint64_t seq; /* of the newest command that it sent; 0: none */
 	uint64_t start_ns;
 	uint64_t end_ns;
 };
 static_assert(sizeof(struct trace_call) == 40, "trace_call is fixed");
+
+/* Of a command, somewhere behind the library; times in the clock of that machine. */
+struct trace_span {
+	uint16_t size;
+	uint8_t kind;
+	uint8_t who; /* enum span_who, broker/proto/span.h */
+	uint16_t op;
+	uint16_t reserved;
+	uint32_t word;
+	uint32_t reserved_too;
+	uint64_t seq;
+	uint64_t start_ns;
+	uint64_t end_ns;
+};
+static_assert(sizeof(struct trace_span) == 40, "trace_span is fixed");
 
 #endif

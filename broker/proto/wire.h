@@ -80,6 +80,7 @@ enum notice {
 	NOTICE_HOST_CALL = 18, /* u64 id: the stream has come to this host function; it waits for GLEAM_HOST_DONE */
 	NOTICE_PRINT = 19,   /* bytes: device printf text */
 	NOTICE_HOST_BYTES = 21, /* u64 address, bytes (broker/lib/patch.h): the device has written to a mirrored host range */
+	NOTICE_TRACE = 22,   /* what became of commands: broker/proto/span.h; also made by the client's broker */
 	NOTICE_RECALL = 20,  /* u32 device, u64 bytes: give back unspent grant, if there is any */
 };
 

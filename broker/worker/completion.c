@@ -304,6 +304,20 @@ bool completion_look(struct worker *w)
 	post_hold();
 	for (uint32_t i = 0; i < told_count; i++)
 		told_post(w, &told[i]);
+	if (__builtin_expect(w->header->off & OFF_TRACED, 0)) {
+		uint64_t now = now_ns();
+
+		for (uint32_t i = 0; i < told_count; i++)
+			span_add(&w->spans_gpu, &(struct span){ .who = SPAN_GPU, .seq = told[i].value, .word = told[i].word,
+								.start_ns = now, .end_ns = now });
+		/* With an answer, before it: the program may end behind it. */
+		bool answers = false;
+
+		for (struct wait *wait = ended; wait; wait = wait->next)
+			answers |= wait->kind == WAIT_REPLY || wait->kind == WAIT_JOIN;
+		if (spans_due(&w->spans_gpu, now) || (answers && w->spans_gpu.count))
+			post_spans(w, &w->spans_gpu);
+	}
 	for (struct wait *wait = ended; wait; wait = wait->next)
 		if (wait->kind != WAIT_LANDED)
 			wait_end(w, wait, (CUresult)(uintptr_t)wait->prev);
@@ -403,6 +417,8 @@ static void *completion_run(void *arg)
 			continue;
 		}
 		if (!__atomic_load_n(&w->watched, __ATOMIC_ACQUIRE)) {
+			if (w->spans_gpu.count)
+				post_spans(w, &w->spans_gpu);
 			sleep_until_watched(w);
 			last = checked = now_ns();
 			nap = NAP_FIRST_NS;

@@ -312,7 +312,7 @@ static CUresult before(struct worker *w, struct cmd *cmd, const uint8_t *frame)
 }
 
 /* Plays one frame. TAKEN_PARK: nothing happened. */
-static enum taken run(struct worker *w, const struct frame_hdr *hdr, const uint8_t *frame, struct stream *s, bool want)
+static enum taken play(struct worker *w, const struct frame_hdr *hdr, const uint8_t *frame, struct stream *s, bool want)
 {
 	struct cmd cmd = { .hdr = hdr, .own = s, .commands = 1 };
 	struct reader r = frame_payload(hdr, frame);
@@ -374,6 +374,24 @@ static enum taken run(struct worker *w, const struct frame_hdr *hdr, const uint8
 	if (result != CUDA_SUCCESS && lands(hdr))
 		post_landed(w, hdr, result, &cmd.bulk);
 	return TAKEN_DONE;
+}
+
+/* The same; of a traced session with its times. */
+static enum taken run(struct worker *w, const struct frame_hdr *hdr, const uint8_t *frame, struct stream *s, bool want)
+{
+	struct span span = { .op = hdr->op, .who = SPAN_WORKER, .seq = hdr->seq, .word = s ? s->word : SPAN_NO_WORD };
+	enum taken taken;
+
+	if (__builtin_expect(!(w->header->off & OFF_TRACED), 1))
+		return play(w, hdr, frame, s, want);
+	span.start_ns = now_ns();
+	taken = play(w, hdr, frame, s, want);
+	span.end_ns = now_ns();
+	if (taken == TAKEN_DONE)
+		span_add(&w->spans, &span);
+	if (spans_due(&w->spans, span.end_ns) || (hdr->flags & FRAME_WANTS_REPLY && w->spans.count))
+		post_spans(w, &w->spans);
+	return taken;
 }
 
 /* ---- arrival ---- */
@@ -755,6 +773,8 @@ int executor_run(struct worker *w)
 				sched_yield();
 			continue;
 		}
+		if (w->spans.count)
+			post_spans(w, &w->spans);
 		if (!flushed) {
 			/* Quiet for a moment: whoever polls for the end of his work shall see it without asking. */
 			streams_flush(w);

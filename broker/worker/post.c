@@ -157,6 +157,15 @@ void post_notice(struct worker *w, enum notice notice, uint64_t seq, uint32_t ct
 	post(w, &hdr, NULL, payload, size);
 }
 
+void post_spans(struct worker *w, struct spans *spans)
+{
+	uint8_t payload[SPANS_SIZE_MAX] __attribute__((aligned(8)));
+	struct writer p = writer_on(payload, sizeof(payload));
+
+	spans_put(&p, spans);
+	post_notice(w, NOTICE_TRACE, 0, CTX_NONE, payload, (uint32_t)p.at);
+}
+
 void post_landed(struct worker *w, const struct frame_hdr *cmd, CUresult result, const struct bulk_ref *bulk)
 {
 	struct frame_hdr hdr = {

@@ -27,4 +27,7 @@ void post_landed(struct worker *w, const struct frame_hdr *cmd, CUresult result,
 void post_hold(void);
 void post_show(struct worker *w);
 
+/* What became of commands; empties @spans, which are the thread's own. */
+void post_spans(struct worker *w, struct spans *spans);
+
 #endif

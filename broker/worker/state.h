@@ -12,6 +12,7 @@
 
 #include "broker/lib/ring.h"
 #include "broker/lib/shm.h"
+#include "broker/proto/span.h"
 #include "broker/proto/progress.h"
 #include "broker/proto/snapshot.h"
 #include "broker/worker/object.h"
@@ -197,6 +198,8 @@ struct worker {
 	void *driver_dl;
 	struct shm shm;
 	struct session_header *header;
+	struct spans spans;	/* executor's, of a traced session */
+	struct spans spans_gpu; /* completion thread's */
 	int doorbell;
 	int node; /* socket to it: what it tells of the client; 0 in tests without one */
 	pid_t parent; /* the node; 0: whoever is it when the executor begins */

@@ -22,10 +22,21 @@ same "round trips" "$(awk '{ sum += $4 } END { print sum }' "$TMP/stats")" "$(aw
 python3 - "$TMP/chrome.json" "$(grep -c '^[^#]' "$TMP/list")" <<'EOF' || fail "the trace for Chrome"
 import json, sys
 events = json.load(open(sys.argv[1]))["traceEvents"]
-calls = [event for event in events if event["ph"] == "X" and event["name"].startswith("cu")]
+calls = [event for event in events if event["ph"] == "X" and event["pid"] >= 10]
 assert len(calls) == int(sys.argv[2]), (len(calls), sys.argv[2])
 assert all(event["dur"] >= 0 and event["ts"] >= 0 for event in calls)
 assert any('name=\"vecadd\"' in event["args"]["call"] for event in calls)
+# The commands of a call are played between its beginning and its end, as far as the clocks can be aligned; broker and GPU are there.
+spans = [event for event in events if event["ph"] == "X" and event["pid"] < 10]
+sent = {event["args"]["command"]: event["ts"] for event in spans if event["pid"] == 1 and event["tid"] == 1}
+played = {event["args"]["command"]: event for event in spans if event["pid"] == 3}
+assert sent and played and any(event["pid"] == 4 and event["dur"] > 0 for event in spans), spans
+launch = next(number for number, event in played.items() if event["name"] == "gleamLaunch")
+assert sent[launch] <= played[launch]["ts"] + 1, (sent[launch], played[launch])
+for call in calls:
+	if call["args"]["answered"] and call["args"]["command"] in played:
+		event = played[call["args"]["command"]]
+		assert call["ts"] - 1 <= event["ts"] and event["ts"] + event["dur"] <= call["ts"] + call["dur"] + 1, (call, event)
 EOF
 
 # Failures, several threads, a file of its own for each process.

@@ -44,6 +44,9 @@ static void a_line_is_found(void **state)
 	assert_int_equal(off_find("GLEAM_SERVER=x\nGLEAM_OFF=grants,spin\nCUDA_FORCE_JIT=1"), OFF_GRANTS | OFF_SPIN);
 	assert_int_equal(off_find("XGLEAM_OFF=all"), 0);
 	assert_int_equal(off_find("GLEAM_OFF="), 0);
+	assert_int_equal(off_find("GLEAM_TRACED=1\nGLEAM_OFF=spin\n"), OFF_SPIN | OFF_TRACED);
+	assert_int_equal(off_find("GLEAM_OFF=spin\nGLEAM_TRACED=1"), OFF_SPIN | OFF_TRACED);
+	assert_int_equal(off_find("GLEAM_TRACED=10\nGLEAM_TRACED="), 0);
 }
 
 int main(void)

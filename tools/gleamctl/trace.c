@@ -15,8 +15,11 @@
 #include <unistd.h>
 
 #include "broker/lib/error_text.h"
+#include "broker/proto/ring.h"
+#include "broker/proto/span.h"
 #include "broker/proto/trace.h"
 #include "gen/api.h"
+#include "gen/ops.h"
 #include "gen/trace_args.h"
 #include "tools/gleamctl/gleamctl.h"
 
@@ -38,6 +41,11 @@ struct recording {
 	uint64_t first_serial; /* of the chunks that are there */
 	uint64_t last_serial;
 	uint64_t chunks;
+	struct trace_span *spans;
+	size_t span_count;
+	size_t span_room;
+	int64_t offset_ns; /* to be added to the worker's clock */
+	uint64_t offset_within_ns; /* how wrong that may be, each way; UINT64_MAX: nothing tells */
 };
 
 /* ---- reading ---- */
@@ -57,6 +65,21 @@ static bool record_add(struct recording *r, const struct record *record)
 	return true;
 }
 
+static bool span_keep(struct recording *r, const uint8_t *at)
+{
+	if (r->span_count == r->span_room) {
+		size_t room = r->span_room ? r->span_room * 2 : 4096;
+		struct trace_span *spans = realloc(r->spans, room * sizeof(*spans));
+
+		if (!spans)
+			return false;
+		r->spans = spans;
+		r->span_room = room;
+	}
+	memcpy(&r->spans[r->span_count++], at, sizeof(*r->spans));
+	return true;
+}
+
 /* A whole record at @at of @left bytes; 0: what follows is none. */
 static uint32_t record_size(const uint8_t *at, uint32_t left)
 {
@@ -65,6 +88,8 @@ static uint32_t record_size(const uint8_t *at, uint32_t left)
 	if (left < sizeof(call))
 		return 0;
 	memcpy(&call, at, sizeof(call));
+	if (call.kind == TRACE_SPAN)
+		return call.size == sizeof(struct trace_span) ? call.size : 0;
 	if (call.size < sizeof(call) || call.size > left || call.size % 8 || call.kind != TRACE_CALL || call.api >= API_COUNT ||
 	    call.args > TRACE_ARGS_MAX || call.args != trace_args[call.api].count ||
 	    sizeof(call) + call.args * 8u > call.size || call.end_ns < call.start_ns)
@@ -91,10 +116,82 @@ static bool chunk_read(struct recording *r, const uint8_t *at)
 		struct trace_call call;
 
 		memcpy(&call, at + done, sizeof(call));
+		if (call.kind == TRACE_SPAN) {
+			if (!span_keep(r, at + done))
+				return false;
+			continue;
+		}
 		if (!record_add(r, &(struct record){ .start_ns = call.start_ns, .bytes = at + done, .thread = chunk.thread }))
 			return false;
 	}
 	return true;
+}
+
+/* Played commands by number; then the rest, as it came in time. */
+static int by_command(const void *a, const void *b)
+{
+	const struct trace_span *x = a, *y = b;
+
+	if ((x->who == SPAN_WORKER) != (y->who == SPAN_WORKER))
+		return x->who == SPAN_WORKER ? -1 : 1;
+	if (x->who == SPAN_WORKER)
+		return x->seq < y->seq ? -1 : x->seq > y->seq;
+	return x->end_ns < y->end_ns ? -1 : x->end_ns > y->end_ns;
+}
+
+static const struct trace_span *played(const struct recording *r, uint64_t seq)
+{
+	size_t low = 0, high = r->span_count;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (r->spans[middle].who == SPAN_WORKER && r->spans[middle].seq < seq)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low < r->span_count && r->spans[low].who == SPAN_WORKER && r->spans[low].seq == seq ? &r->spans[low] : NULL;
+}
+
+/*
+ * How the worker's clock differs: a command is played after the broker sent it on, and before the call returned that waited for
+ * its answer. What all of them allow; or, where clocks drift so that nothing does, the shortest round trip.
+ */
+static void clocks_align(struct recording *r)
+{
+	int64_t low = INT64_MIN, high = INT64_MAX;
+
+	r->offset_within_ns = UINT64_MAX;
+	qsort(r->spans, r->span_count, sizeof(*r->spans), by_command);
+	for (size_t i = 0; i < r->span_count; i++) {
+		const struct trace_span *span = r->spans[i].who == SPAN_BROKER ? played(r, r->spans[i].seq) : NULL;
+
+		if (span && (int64_t)(r->spans[i].end_ns - span->start_ns) > low)
+			low = (int64_t)(r->spans[i].end_ns - span->start_ns);
+	}
+	for (size_t i = 0; i < r->count; i++) {
+		const struct trace_span *span;
+		struct trace_call call;
+		int64_t least, most;
+
+		memcpy(&call, r->records[i].bytes, sizeof(call));
+		span = call.waited_for_it ? played(r, call.seq) : NULL;
+		if (!span)
+			continue;
+		least = (int64_t)(call.start_ns - span->start_ns);
+		most = (int64_t)(call.end_ns - span->end_ns);
+		low = least > low ? least : low;
+		high = most < high ? most : high;
+		if (most < least || (uint64_t)(most - least) / 2 >= r->offset_within_ns)
+			continue;
+		r->offset_ns = least + (most - least) / 2;
+		r->offset_within_ns = (uint64_t)(most - least) / 2;
+	}
+	if (low != INT64_MIN && high != INT64_MAX && low <= high) {
+		r->offset_ns = low + (high - low) / 2;
+		r->offset_within_ns = (uint64_t)(high - low) / 2;
+	}
 }
 
 static int by_start(const void *a, const void *b)
@@ -146,6 +243,7 @@ static int recording_read(struct recording *r, const char *path)
 			return failed("out of memory");
 	}
 	qsort(r->records, r->count, sizeof(*r->records), by_start);
+	clocks_align(r);
 	return 0;
 }
 
@@ -244,6 +342,9 @@ static void list_print(const struct recording *r)
 		puts("# chunks are missing: the program is being recorded, or was killed");
 	else if (r->first_serial > 1)
 		puts("# the beginning is gone: the file holds the newest calls (GLEAM_TRACE_MIB)");
+	if (r->span_count && r->offset_within_ns != UINT64_MAX)
+		printf("# %zu moments of broker, worker and GPU (--chrome); the worker's clock differs by %.1f us, within %.1f us\n", r->span_count,
+		       (double)r->offset_ns / 1e3, (double)r->offset_within_ns / 1e3);
 	puts("#      ms   thread      us trips  command  call");
 	for (size_t i = 0; i < r->count; i++) {
 		struct trace_call call;
@@ -259,6 +360,74 @@ static void list_print(const struct recording *r)
 		put_args(stdout, &call, r->records[i].bytes, false);
 		printf(") = %s\n", result_name(call.result));
 	}
+}
+
+static const char *op_text(uint16_t op)
+{
+	return op < OP_MAX && op_info[op].name ? op_info[op].name : "a command";
+}
+
+/* One complete event; times in ns of our clock. */
+static void event_print(FILE *out, const struct recording *r, unsigned process, unsigned line, const char *name, uint64_t from,
+			uint64_t to, uint64_t seq)
+{
+	fprintf(out, ",\n{\"ph\":\"X\",\"pid\":%u,\"tid\":%u,\"name\":\"%s\",\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"command\":%" PRIu64 "}}",
+		process, line, name, (double)(int64_t)(from - r->head.started_ns) / 1e3, (double)(int64_t)(to - from) / 1e3, seq);
+}
+
+/*
+ * Commands behind the library: a moment when the broker sent one on or got its answer, the time in which the worker played it,
+ * and for each word of a stream the time from when its first command was played (or the word was told before) to when it
+ * told that all up to a number was done.
+ */
+static void chrome_behind(FILE *out, const struct recording *r)
+{
+	static const char *const names[] = { [SPAN_BROKER] = "broker", [SPAN_WORKER] = "worker (its clock, aligned)",
+					     [SPAN_GPU] = "GPU, by the words of its streams" };
+	uint32_t *told = calloc(SESSION_PROGRESS_WORDS, sizeof(*told));
+	uint64_t *told_ns = calloc(SESSION_PROGRESS_WORDS, sizeof(*told_ns));
+	size_t *next = calloc(SESSION_PROGRESS_WORDS, sizeof(*next)); /* played commands before it are passed */
+
+	for (unsigned process = SPAN_BROKER; process <= SPAN_GPU; process++)
+		if (names[process])
+			fprintf(out, ",\n{\"ph\":\"M\",\"pid\":%u,\"name\":\"process_name\",\"args\":{\"name\":\"%s\"}}", process, names[process]);
+	for (size_t i = 0; i < r->span_count && told && told_ns && next; i++) {
+		const struct trace_span *span = &r->spans[i];
+		uint64_t from = span->start_ns + (uint64_t)r->offset_ns, to = span->end_ns + (uint64_t)r->offset_ns;
+		const struct trace_span *first = NULL;
+		char name[64];
+
+		switch (span->who) {
+		case SPAN_BROKER:
+		case SPAN_ANSWER:
+			event_print(out, r, SPAN_BROKER, span->who, op_text(span->op), span->start_ns, span->end_ns, span->seq);
+			break;
+		case SPAN_WORKER:
+			event_print(out, r, SPAN_WORKER, 1, op_text(span->op), from, to, span->seq);
+			break;
+		case SPAN_GPU:
+			if (span->word >= SESSION_PROGRESS_WORDS)
+				break;
+			/* The first command of this word behind what was told before. */
+			for (size_t *k = &next[span->word]; *k < r->span_count && r->spans[*k].who == SPAN_WORKER && !first; (*k)++)
+				if (r->spans[*k].word == span->word && (int32_t)((uint32_t)r->spans[*k].seq - told[span->word]) > 0)
+					first = &r->spans[*k];
+			if (first && (int32_t)((uint32_t)span->seq - (uint32_t)first->seq) >= 0) {
+				from = first->start_ns > told_ns[span->word] ? first->start_ns : told_ns[span->word];
+				snprintf(name, sizeof(name), "commands %u to %u", (unsigned)first->seq, (unsigned)span->seq);
+				if (from < span->end_ns)
+					event_print(out, r, SPAN_GPU, span->word, name, from + (uint64_t)r->offset_ns, to, span->seq);
+			}
+			told[span->word] = (uint32_t)span->seq;
+			told_ns[span->word] = span->end_ns;
+			break;
+		default:
+			break;
+		}
+	}
+	free(told);
+	free(told_ns);
+	free(next);
 }
 
 /* The JSON that chrome://tracing and ui.perfetto.dev read: one complete event a call. */
@@ -278,9 +447,10 @@ static void chrome_print(FILE *out, const struct recording *r)
 			r->head.pid, r->records[i].thread, call.trips ? "waits" : "local", api_names[call.api],
 			(double)(int64_t)(call.start_ns - r->head.started_ns) / 1e3, (double)(call.end_ns - call.start_ns) / 1e3);
 		put_args(out, &call, r->records[i].bytes, true);
-		fprintf(out, "\",\"result\":\"%s\",\"command\":%" PRIu64 ",\"round_trips\":%u}}", result_name(call.result), call.seq,
-			call.trips);
+		fprintf(out, "\",\"result\":\"%s\",\"command\":%" PRIu64 ",\"answered\":%s,\"round_trips\":%u}}", result_name(call.result), call.seq,
+			call.waited_for_it ? "true" : "false", call.trips);
 	}
+	chrome_behind(out, r);
 	fputs("\n]}\n", out);
 }
 
@@ -303,5 +473,6 @@ int trace_command(const struct options *options)
 		list_print(&r);
 	}
 	free(r.records);
+	free(r.spans);
 	return status ? status : output_end();
 }
