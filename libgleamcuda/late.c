@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Late copies. At most one a cell is in flight, so the table has an entry per cell and the cookie tells generations
- * apart. Application threads add and wait; the service thread lands.
+ * apart. Application threads add and wait; the service thread lands. The bytes are stored by the service thread and by
+ * whoever waits for them or for cells meanwhile: one core alone copies more slowly than a link brings them.
  */
 #include "libgleamcuda/late.h"
 
@@ -30,8 +31,11 @@ static pthread_cond_t landed = PTHREAD_COND_INITIALIZER;
 static struct late lates[SESSION_CELLS];
 static uint64_t cookies;
 static uint32_t under_way; /* also read without it */
+static uint32_t storing; /* copies whose bytes are being stored, by any thread */
 static uint32_t landings; /* notices whose bytes are in place, as PROGRESS_LANDINGS counts them */
 static bool failed; /* the session has ended: nothing lands any more */
+
+static bool wait_helps_locked(struct session *s);
 
 static struct late *late_of(const struct bulk_ref *ref)
 {
@@ -56,7 +60,7 @@ CUresult late_add(struct session *s, struct late_list *list, struct bulk_ref *re
 	if (list->last)
 		list->last->next = late;
 	else
-		list->first = late;
+		__atomic_store_n(&list->first, late, __ATOMIC_RELEASE);
 	list->last = late;
 	__atomic_fetch_add(&under_way, 1, __ATOMIC_RELEASE);
 	pthread_mutex_unlock(&lock);
@@ -90,7 +94,8 @@ static void late_remove_locked(struct late *late)
 	if (before)
 		before->next = late->next;
 	else
-		list->first = late->next;
+		/* Pairs with the acquire of those who look without the lock: the bytes are there when the list is empty. */
+		__atomic_store_n(&list->first, late->next, __ATOMIC_RELEASE);
 	if (list->last == late)
 		list->last = before;
 	late->list = NULL;
@@ -132,7 +137,8 @@ CUresult late_wait(struct session *s, const struct late_list *list, uint64_t seq
 			result = CUDA_ERROR_DEVICE_UNAVAILABLE;
 			break;
 		}
-		pthread_cond_wait(&landed, &lock);
+		if (!wait_helps_locked(s))
+			pthread_cond_wait(&landed, &lock);
 	}
 	pthread_mutex_unlock(&lock);
 	return result;
@@ -166,7 +172,8 @@ CUresult late_told_wait(struct session *s)
 			result = CUDA_ERROR_DEVICE_UNAVAILABLE;
 			break;
 		}
-		pthread_cond_wait(&landed, &lock);
+		if (!wait_helps_locked(s))
+			pthread_cond_wait(&landed, &lock);
 	}
 	pthread_mutex_unlock(&lock);
 	return result;
@@ -194,7 +201,6 @@ CUresult late_wait_context(struct session *s, uint32_t context, uint64_t seq)
 {
 	CUresult result = CUDA_SUCCESS;
 
-	(void)s;
 	if (!late_any())
 		return CUDA_SUCCESS;
 	pthread_mutex_lock(&lock);
@@ -203,7 +209,8 @@ CUresult late_wait_context(struct session *s, uint32_t context, uint64_t seq)
 			result = CUDA_ERROR_DEVICE_UNAVAILABLE;
 			break;
 		}
-		pthread_cond_wait(&landed, &lock);
+		if (!wait_helps_locked(s))
+			pthread_cond_wait(&landed, &lock);
 	}
 	pthread_mutex_unlock(&lock);
 	return result;
@@ -226,7 +233,8 @@ CUresult late_wait_range(struct session *s, const void *bytes, size_t size)
 			result = CUDA_ERROR_DEVICE_UNAVAILABLE;
 			break;
 		}
-		pthread_cond_wait(&landed, &lock);
+		if (!wait_helps_locked(s))
+			pthread_cond_wait(&landed, &lock);
 		i = 0;
 	}
 	pthread_mutex_unlock(&lock);
@@ -263,26 +271,78 @@ static struct late *arrived_locked(void)
 	return NULL;
 }
 
-/* Stores what has arrived and need not wait for older bytes. Lock held, and let go of meanwhile. */
-static void arrived_store_locked(struct session *s)
+/* Stores a copy that has arrived and need not wait for older bytes; false: there is none. Lock held, and let go of meanwhile. */
+static bool arrived_store_locked(struct session *s)
 {
-	struct late *late;
+	struct late *late = arrived_locked();
 
-	while ((late = arrived_locked()) != NULL) {
-		struct late copy = *late;
+	if (!late)
+		return false;
 
-		late->arrived = false; /* ours; it stays in its list until the bytes are in place */
-		pthread_mutex_unlock(&lock);
-		/* Fewer bytes than asked for: the command was skipped after a failure, which the context's error word tells. */
-		if (copy.size == copy.ref.size)
-			late_store(&copy, shm_down(&s->shm) + copy.ref.offset);
-		pthread_mutex_lock(&lock);
-		landings++;
-		late_remove_locked(late);
-		pthread_mutex_unlock(&lock);
-		session_cells_give(s, &copy.ref);
-		pthread_mutex_lock(&lock);
-	}
+	struct late copy = *late;
+
+	late->arrived = false; /* ours; it stays in its list until the bytes are in place */
+	storing++;
+	pthread_mutex_unlock(&lock);
+	/* Fewer bytes than asked for: the command was skipped after a failure, which the context's error word tells. */
+	if (copy.size == copy.ref.size)
+		late_store(&copy, shm_down(&s->shm) + copy.ref.offset);
+	pthread_mutex_lock(&lock);
+	storing--;
+	landings++;
+	late_remove_locked(late);
+	pthread_mutex_unlock(&lock);
+	session_cells_give(s, &copy.ref);
+	pthread_mutex_lock(&lock);
+	return true;
+}
+
+/*
+ * Before a wait: stores whatever there is to store, also what that has made storable, for the service thread may be asleep by then.
+ * True: look again at what is waited for.
+ */
+static bool wait_helps_locked(struct session *s)
+{
+	bool any = false;
+
+	while (arrived_store_locked(s))
+		any = true;
+	return any;
+}
+
+bool late_help(struct session *s)
+{
+	bool any;
+
+	if (!late_any())
+		return false;
+	pthread_mutex_lock(&lock);
+	any = wait_helps_locked(s);
+	pthread_mutex_unlock(&lock);
+	return any;
+}
+
+bool late_store_one(struct session *s)
+{
+	bool any;
+
+	if (!late_any())
+		return false;
+	pthread_mutex_lock(&lock);
+	any = arrived_store_locked(s);
+	pthread_mutex_unlock(&lock);
+	return any;
+}
+
+void late_settle(struct session *s)
+{
+	if (!late_any())
+		return;
+	pthread_mutex_lock(&lock);
+	while (wait_helps_locked(s) || storing)
+		if (storing)
+			pthread_cond_wait(&landed, &lock);
+	pthread_mutex_unlock(&lock);
 }
 
 void late_cancel(struct session *s, const struct bulk_ref *ref)
@@ -293,7 +353,7 @@ void late_cancel(struct session *s, const struct bulk_ref *ref)
 
 	if (late) {
 		late_remove_locked(late);
-		arrived_store_locked(s);
+		wait_helps_locked(s);
 	}
 	pthread_mutex_unlock(&lock);
 	session_cells_give(s, ref);
@@ -312,8 +372,9 @@ void late_landed(struct session *s, const struct bulk_ref *ref)
 	}
 	late->arrived = true;
 	late->size = ref->size;
-	arrived_store_locked(s);
+	pthread_cond_broadcast(&landed);
 	pthread_mutex_unlock(&lock);
+	session_cells_nudge(s);
 }
 
 void late_fail_all(void)

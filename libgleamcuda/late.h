@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Late copies: bytes that come back from the device after the call that asked for them has returned (into page-locked
- * memory), or in many pieces while one call waits. Each waits in its down cell; the service thread puts the bytes where
- * they belong when the worker's notice is there.
+ * memory), or in many pieces while one call waits. Each waits in its down cell; when the worker's notice is there the service
+ * thread, or one that waits, puts the bytes where they belong.
  */
 #ifndef GLEAM_LATE_H
 #define GLEAM_LATE_H
@@ -58,8 +58,15 @@ CUresult late_wait_context(struct session *s, uint32_t context, uint64_t seq);
 /* Wait until no copy to these bytes is on its way. */
 CUresult late_wait_range(struct session *s, const void *bytes, size_t size);
 
-/* Service thread: a NOTICE_LANDED. @ref comes from the worker and is not trusted. */
+/* Any thread that has nothing better to do, and holds no lock: stores bytes that have arrived. True: there were some. */
+bool late_help(struct session *s);
+
+/* Service thread: a NOTICE_LANDED, whose bytes are to be stored. @ref comes from the worker and is not trusted. */
 void late_landed(struct session *s, const struct bulk_ref *ref);
+/* Service thread: stores the bytes of one copy; false: there is none now. */
+bool late_store_one(struct session *s);
+/* Service thread: what has landed is stored, by whomever, before what comes next. */
+void late_settle(struct session *s);
 /* Service thread: the session ended; everybody who waits goes on. */
 void late_fail_all(void);
 

@@ -91,6 +91,9 @@ static void *service_run(void *arg)
 		int got = ring_peek(&n2c, &hdr, &frame);
 
 		if (got > 0) {
+			/* Bytes that the device has written elsewhere came after those that landed before. */
+			if (hdr.op != NOTICE_LANDED)
+				late_settle(s);
 			if (hdr.kind == FRAME_NOTICE)
 				notice_take(s, &hdr, frame);
 			ring_next(&n2c, &hdr);
@@ -101,6 +104,8 @@ static void *service_run(void *arg)
 			gleam_log("notices: %s; the session is given up", strerror(-got));
 			break;
 		}
+		if (late_store_one(s))
+			continue;
 		if (session_check(s))
 			break;
 		if (exposed_any())

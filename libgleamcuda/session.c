@@ -30,6 +30,7 @@
 #include "libgleamcuda/graph_exec.h"
 #include "libgleamcuda/host.h"
 #include "libgleamcuda/kdev.h"
+#include "libgleamcuda/late.h"
 #include "libgleamcuda/link.h"
 #include "libgleamcuda/log.h"
 #include "libgleamcuda/logs.h"
@@ -592,6 +593,7 @@ CUresult session_cells_take(struct session *s, uint32_t size, struct bulk_ref *r
 {
 	uint32_t count = (size + SESSION_CELL_SIZE - 1) / SESSION_CELL_SIZE;
 	uint64_t run = count >= 64 ? ~0ull : (1ull << count) - 1;
+	bool idle = false; /* there is nothing to store */
 	int err = 0;
 
 	pthread_mutex_lock(&s->cell_lock);
@@ -610,6 +612,15 @@ CUresult session_cells_take(struct session *s, uint32_t size, struct bulk_ref *r
 			return session_death(s);
 		}
 
+		if (!idle) {
+			/* Cells get free by what is stored. Then they are looked at once more, before the sleep. */
+			pthread_mutex_unlock(&s->cell_lock);
+			idle = !late_help(s);
+			pthread_mutex_lock(&s->cell_lock);
+			continue;
+		}
+		idle = false;
+
 		struct timespec until;
 
 		clock_gettime(CLOCK_REALTIME, &until);
@@ -627,6 +638,12 @@ void session_cells_give(struct session *s, const struct bulk_ref *ref)
 	s->cells_used &= ~(run << ref->offset / SESSION_CELL_SIZE);
 	pthread_cond_broadcast(&s->cell_freed);
 	pthread_mutex_unlock(&s->cell_lock);
+}
+
+void session_cells_nudge(struct session *s)
+{
+	/* Without the lock: who misses it sleeps until a cell is given back. */
+	pthread_cond_broadcast(&s->cell_freed);
 }
 
 /* ---- words ---- */

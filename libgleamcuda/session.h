@@ -75,6 +75,8 @@ CUresult session_up_take(struct session *s, uint32_t size, struct bulk_ref *ref_
 /* A run of cells for @size bytes (8 cells at most), waiting until some are free. */
 CUresult session_cells_take(struct session *s, uint32_t size, struct bulk_ref *ref_out, void **bytes_out);
 void session_cells_give(struct session *s, const struct bulk_ref *ref);
+/* Who waits for cells may help to get some free (late_help()). */
+void session_cells_nudge(struct session *s);
 
 /* How often a waiting thread looks whether the other side is still there. */
 #define SESSION_LOOK_NS (250 * 1000000ll)
