@@ -144,7 +144,8 @@ void cache_mirror_attach(struct cache_peer *peer, struct mirror *mirror)
 	if (!peer || !peer->shelf)
 		return;
 	mirror->keep_arg = peer->shelf;
-	mirror->keep = mirror_keep;
+	/* The link has the mirror already: a lane that finds the function finds what it is for. */
+	__atomic_store_n(&mirror->keep, mirror_keep, __ATOMIC_RELEASE);
 }
 
 /* ---- references ---- */
