@@ -58,9 +58,9 @@ static void netwatch_arm(struct netwatch *watch);
 /* The driver tells how many words of masks it has, and is asked again with them. 0: no speed. */
 static double link_speed(const struct netwatch *watch, const char *name)
 {
-	struct {
-		struct ethtool_link_settings head;
-		uint32_t masks[3 * ETHTOOL_MASKS];
+	union {
+		struct ethtool_link_settings head; /* masks of as many words follow */
+		uint32_t room[sizeof(struct ethtool_link_settings) / sizeof(uint32_t) + 3 * ETHTOOL_MASKS];
 	} settings = { .head = { .cmd = ETHTOOL_GLINKSETTINGS } };
 	struct ifreq request = { 0 };
 
