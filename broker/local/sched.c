@@ -10,7 +10,7 @@
 
 #include "broker/local/sched_private.h"
 
-#define FLAPS_MANY  3u	 /* within a minute or two: such a node gets nobody until it has settled */
+#define FLAPS_MANY  3u	 /* within a minute or two: such a node gets nobody that another one takes until it has settled */
 #define BIAS_WEIGHT 0.25 /* of the newest run in a node's bias */
 #define BIAS_LIE    1.5	 /* beyond that it isn't bad luck: what the node says of its speed is not taken for true */
 #define OVERDUE	    2.0	 /* times what was to be expected */
@@ -334,6 +334,10 @@ uint32_t sched_pick(struct sched *sched, const struct sched_request *request, do
 	/* Better a doubtful one than none. */
 	for (uint32_t i = 0; count == 0 && doubtful && i < sched->node_count; i++)
 		if (node_fault(sched, i, request, now) == FAULT_NONE)
+			sched->candidates[count++].node = i;
+	/* Or one that comes and goes: its link may be lost again, which sessions outlive for a while. */
+	for (uint32_t i = 0; count == 0 && i < sched->node_count; i++)
+		if (node_fault(sched, i, request, now) == FAULT_FLAPS)
 			sched->candidates[count++].node = i;
 	decision->candidates = count;
 	*decision_out = decision->number;
