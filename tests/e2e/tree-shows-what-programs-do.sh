@@ -11,7 +11,7 @@ g=$TMP/gleam
 soft_up --mount "$g"
 mounted "$g" || fail "not mounted: $(cat "$TMP/client.log")"
 same "version" "$("$OUT/bin/gleamd" --version | cut -d' ' -f2)" "$(cat "$g/version")"
-same "names" "clients metrics scheduler servers version" "$(ls "$g" | tr '\n' ' ' | sed 's/ $//')"
+same "names" "cache clients metrics scheduler servers version" "$(ls "$g" | tr '\n' ' ' | sed 's/ $//')"
 
 # An idle server's link is opened by whoever looks.
 ready() { [ "$(cat "$g/servers/lab/state")" = ready ] && [ "$(cat "$g/servers/lab/load")" = 0.00 ]; }

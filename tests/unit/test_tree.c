@@ -201,10 +201,12 @@ static void lists(const char *path, const char *expected)
 
 static void test_lists(void **state)
 {
-	lists("", "clients/ metrics scheduler/ servers/ version");
+	lists("", "cache/ clients/ metrics scheduler/ servers/ version");
 	lists("scheduler", "decisions policy");
 	lists("servers", "lab/ attic/");
-	lists("servers/lab", "address load age jitter rtt bandwidth state lanes clients gpus/");
+	lists("servers/lab", "address load age jitter rtt bandwidth state lanes clients cache/ gpus/");
+	lists("servers/lab/cache", "bytes entries hits misses saved evictions");
+	lists("cache", "bytes entries hits misses saved evictions");
 	lists("servers/lab/gpus", "0/ 1/");
 	lists("servers/attic/gpus", "");
 	lists("servers/lab/gpus/1", "name memory memory_free uuid utilisation speed clients");
@@ -377,7 +379,7 @@ static void test_newest_session(void **state)
 /* The kernel says only what it was told, but a number is checked all the same. */
 static void test_ids(void **state)
 {
-	static const uint64_t wrong[] = { 0, 2, 1ull << 32, 15ull << 56, 255ull << 56, 6ull << 56 | 9ull << 48, 9ull << 56 | 7ull << 48,
+	static const uint64_t wrong[] = { 0, 2, 1ull << 32, 19ull << 56, 16ull << 56 | 6ull << 48, 18ull << 56 | 6ull << 48, 255ull << 56, 6ull << 56 | 9ull << 48, 9ull << 56 | 7ull << 48,
 					  11ull << 56 | 11ull << 48, UINT64_MAX };
 	struct tree_node node;
 
