@@ -65,6 +65,7 @@ struct client {
 	uint64_t bulk_ns;     /* with bytes that wait for a lane */
 	uint64_t polled_ns;   /* when that was looked at last */
 	bool bulk_was;	      /* and whether it was so */
+	uint64_t uploaded;    /* bytes of commands and pieces, whether the cache had them or not */
 	uint64_t memory_most; /* bytes of device memory */
 	struct report_seat seat; /* what its node has told of it */
 	uint64_t seat_ns;	 /* when */

@@ -39,6 +39,7 @@ static int flow_piece(struct client *client, const struct journal_piece *piece)
 
 	if (!item)
 		return -ENOMEM;
+	client->uploaded += piece->size;
 	*item = (struct bulk_item){ .seq = piece->seq, .cookie = piece->cookie, .offset = piece->offset, .size = piece->size };
 	if (client->cache &&
 	    cache_client_send(client->cache, server_cache(client->server), client->link, &client->mirror, item))
@@ -156,6 +157,7 @@ static int flow_span(struct client *client)
 	if (size)
 		link_send(client->link, LINK_SPAN, client->mirror.id, &start, sizeof(start), bytes, size);
 	client->sent += size;
+	client->uploaded += size;
 	return got < 0 ? got : (int)size;
 }
 

@@ -267,12 +267,12 @@ static bool client_usage(const struct place *place, struct client *client, struc
 	if (view.memory > client->memory_most && view.memory < 1ull << 48)
 		client->memory_most = view.memory;
 	/* The counters are the client's own: nonsense there spoils what is known of its program, nothing else. */
-	down = (double)view.bytes - (double)view.sent;
+	down = (double)view.bytes - (double)client->uploaded;
 	*usage_out = (struct sched_usage){
 		.wall = seconds(loop_now_ns(place->loop) - client->live_ns),
 		.waited = seconds(view.waited_ns),
 		.trips = (double)view.round_trips,
-		.bytes_up = (double)(view.sent > counts->bytes ? view.sent - counts->bytes : 0),
+		.bytes_up = (double)(client->uploaded > counts->bytes ? client->uploaded - counts->bytes : 0),
 		.model = (double)counts->bytes,
 		.sample_count = counts->sample_count,
 		.bytes_down = down > (double)view.received ? down : (double)view.received,

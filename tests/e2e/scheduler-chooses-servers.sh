@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Two servers, each better at something: many round trips go to the near one, many bytes to the one behind the thick link, a model to
 # the one that has it, work to the one whose GPU is free; and within two seconds of a change new programs go elsewhere. Policies, drain, decisions.
-# time-limit: 120
+# time-limit: 180
 # serial
 . "$(dirname "$0")/../lib/e2e.sh"
 . "$(dirname "$0")/../lib/soft.sh"
@@ -40,7 +40,7 @@ client_up() {
 client_up
 
 # The program's needs, then where it went by the scheduler.
-chatty=(1 2000 0 0) heavy=(3 40 0 60) bulky=(1 1 32768 0) model=(1 1 32768 0 0 7)
+chatty=(1 2000 0 0) heavy=(3 80 0 90) bulky=(1 1 32768 0) model=(1 1 32768 0 0 7)
 run() { program load "$@" >"$TMP/run.log" 2>&1 || fail "load $*: $(cat "$TMP/run.log")"; }
 newest() { ctl decisions --json | python3 -c 'import json, sys
 print(json.load(sys.stdin)["decisions"][-1][sys.argv[1]])' "$1"; }

@@ -43,9 +43,11 @@ static void put_servers(const json_t *servers)
 	json_array_foreach(servers, i, server) {
 		const json_t *gpus = json_object_get(server, "gpus");
 		size_t count = json_array_size(gpus);
+		bool drained;
 
 		table_add(&table, "%s", text_of(server, "name"));
-		table_add(&table, "%s", text_of(server, "state"));
+		drained = json_is_true(json_object_get(server, "drained")) && strcmp(text_of(server, "state"), "ready") == 0;
+		table_add(&table, "%s", drained ? "drained" : text_of(server, "state"));
 		table_add(&table, "%s", text_of(server, "address"));
 		if (has(server, "load"))
 			table_add(&table, "%.2f", number_of(server, "load"));
