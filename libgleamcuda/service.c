@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -23,7 +24,28 @@
 #include "libgleamcuda/session.h"
 #include "libgleamcuda/trace.h"
 
+#define STDOUT_TRIES  500 /* 0.1 ms apart */
 #define SERVICE_STACK (256u << 10) /* the deepest call is a memcpy or a write of printf text */
+
+/*
+ * Device printf belongs on the program's stdout, behind what the program has printed there before: that may lie in the C library's
+ * buffer still. Its lock is only tried, since whoever holds it may wait for us. A closed stdout harms nothing.
+ */
+static void text_say(const void *text, size_t size)
+{
+	static const struct timespec pause = { .tv_nsec = 100000 };
+
+	for (int i = 0; i < STDOUT_TRIES; i++) {
+		if (ftrylockfile(stdout) == 0) {
+			fflush_unlocked(stdout);
+			funlockfile(stdout);
+			break;
+		}
+		nanosleep(&pause, NULL);
+	}
+	if (write(STDOUT_FILENO, text, size) < 0)
+		gleam_log("device printf: %s", strerror(errno));
+}
 
 static void notice_take(struct session *s, const struct frame_hdr *hdr, const uint8_t *frame)
 {
@@ -50,9 +72,8 @@ static void notice_take(struct session *s, const struct frame_hdr *hdr, const ui
 		uint32_t size;
 		const void *text = get_bytes(&r, FRAME_SIZE_MAX, &size);
 
-		/* Device printf belongs on the program's stdout; a closed one harms nothing. */
-		if (text && write(STDOUT_FILENO, text, size) < 0)
-			gleam_log("device printf: %s", strerror(errno));
+		if (text)
+			text_say(text, size);
 		break;
 	}
 	case NOTICE_HOST_BYTES:

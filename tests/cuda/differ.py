@@ -18,7 +18,7 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-BATCH = 200          # seeds of one process
+BATCH = 100          # seeds of one process
 BATCH_SECONDS = 300  # a process that takes longer hangs; the program itself tells earlier which seed does
 HANG = 20            # the program ends itself when one program takes so many seconds
 AGAIN = 5            # how often a seed is run again to see whether it is determined
@@ -90,8 +90,14 @@ def compare(sides, args):
             if direct is None:
                 continue
             done += item[1]
+            print(f"to seed {item[0] + item[1] - 1} after {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
             for seed in range(item[0], item[0] + item[1]):
                 if direct.get(seed) == gleam.get(seed):
+                    continue
+                if direct.get(seed, "").startswith("ended with"):
+                    # Nothing to compare with: the driver alone crashes or hangs, and would cost as long again.
+                    undetermined.append(seed)
+                    print(f"seed {seed}: the driver alone {direct[seed]}; gleam: {gleam.get(seed)}", flush=True)
                     continue
                 again = {sides.seeds("direct", seed, 1)[seed] for _ in range(AGAIN)} | {direct.get(seed)}
                 (undetermined if len(again) > 1 else differing).append(seed)
