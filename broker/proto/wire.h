@@ -82,6 +82,7 @@ enum notice {
 	NOTICE_HOST_BYTES = 21, /* u64 address, bytes (broker/lib/patch.h): the device has written to a mirrored host range */
 	NOTICE_TRACE = 22,   /* what became of commands: broker/proto/span.h; also made by the client's broker */
 	NOTICE_RECALL = 20,  /* u32 device, u64 bytes: give back unspent grant, if there is any */
+	NOTICE_MOVE = 22,    /* BROKER: a command frame for the worker that is to become this one; from that one: why it can't */
 };
 
 /* ---- the weight cache: docs/cache.md ---- */
@@ -144,7 +145,9 @@ enum link_msg {
 	LINK_DETACH = 4,
 	LINK_SPAN = 5,	   /* u64 position in ring c2n, then the bytes from there on (whole frames, padding included) */
 	LINK_BULK_UP = 6,  /* bulk lanes: u64 seq, u64 cookie, u32 offset, u32 size, bytes: to the up arena, then the landed word */
-	LINK_SEEN = 7,	   /* u64 frames, u64 bulk frames up to which all have come (see LINK_FRAME): the node forgets them */
+	/* u64 frames, u64 bulk frames up to which all have come (see LINK_FRAME): the node forgets them. From the node, empty: it
+	 * waits to hear that */
+	LINK_SEEN = 7,
 	LINK_PING = 8,	   /* u64 stamp, then bytes that nobody looks at: how long they take tells the bandwidth */
 	LINK_REPORT_WANTED = 9, /* ask for LINK_REPORT each u32 ms */
 	/* after a lost link, on a new one: u8 token[16], u64 frames, u64 bulk frames up to which all have come, then
@@ -181,6 +184,18 @@ enum link_msg {
 	 * the landed words, u32[SESSION_GRANULES]. The broker sends again what comes behind the position, and the pieces that haven't landed */
 	LINK_RESUMED = 23,
 };
+
+/* What gleamMoveOut does. A reason in its answer: not, or not now, and why. */
+enum move_step {
+	MOVE_CHECK = 0, /* could the session move at all */
+	MOVE_COPY = 1,	/* objects and contents, while the program runs */
+	MOVE_LAST = 2,	/* the same when it is held and all its work is done; NOT_READY: it isn't */
+	MOVE_FORGET = 3, /* the move has failed: nothing has been said */
+};
+
+/* Codes of its answer, beside CUresult. NOT_READY: work isn't done. WANTS_CLIENT: nor will it be while the program is held. */
+#define MOVE_NOT_READY	  600u
+#define MOVE_WANTS_CLIENT 0x10000u
 
 #define RESUME_TOKEN_SIZE 16
 #define RESUME_WINDOW	  2048u /* bulk frames that may be on their way, without having been acknowledged */

@@ -23,7 +23,9 @@
 #include "broker/worker/fault.h"
 #include "broker/worker/graph.h"
 #include "broker/worker/image.h"
+#include "broker/worker/keep.h"
 #include "broker/worker/launch.h"
+#include "broker/worker/move_in.h"
 #include "broker/worker/note.h"
 #include "broker/worker/post.h"
 #include "broker/worker/stream.h"
@@ -326,6 +328,12 @@ static enum taken play(struct worker *w, const struct frame_hdr *hdr, const uint
 		cmd.stream_handle = s->handle ? s->handle : WIRE_STREAM_LEGACY;
 	}
 
+	/* A move that has failed: what comes is of no use, and may name what isn't there. */
+	if (w->moving && w->moving_failed[0] && hdr->op != OP_gleamMoveEnd) {
+		skip(w, &cmd, CUDA_ERROR_UNKNOWN);
+		return TAKEN_DONE;
+	}
+
 	CUresult latched = fault_peek(w, hdr->ctx);
 
 	if (latched && !runs_after_fault(hdr, latched)) {
@@ -361,10 +369,14 @@ static enum taken play(struct worker *w, const struct frame_hdr *hdr, const uint
 		s->issued = hdr->seq;
 	if (result == CMD_LATER)
 		return TAKEN_DONE;
+	if (result == CUDA_SUCCESS)
+		keep_frame(w, hdr, frame);
 	if (hdr->flags & FRAME_WANTS_REPLY) {
 		if (ans.fault)
 			result = CUDA_ERROR_UNKNOWN;
 		post_reply(w, hdr, result, w->answer, (uint32_t)ans.at, NULL);
+	} else if (result != CUDA_SUCCESS && w->moving) {
+		move_in_failed(w, hdr->op, result, NULL);
 	} else if (result != CUDA_SUCCESS) {
 		fault_latch(w, hdr->ctx, result, hdr->op, hdr->seq);
 	}
@@ -415,13 +427,19 @@ static bool bulk_is_sound(const struct frame_hdr *hdr, const struct bulk_ref *re
 	       ref->size <= SESSION_DOWN_SIZE - ref->offset;
 }
 
+/* Brokers' own commands, beside those of the client. */
+static bool is_move(uint16_t op)
+{
+	return op == OP_gleamMoveOut || op == OP_gleamMoveFill || op == OP_gleamMoveBegin || op == OP_gleamMoveEnd;
+}
+
 static bool frame_is_sound(struct worker *w, const struct frame_hdr *hdr, const uint8_t *frame)
 {
 	if (hdr->kind != FRAME_COMMAND || hdr->op >= OP_MAX || !op_info[hdr->op].name || !worker_handlers[hdr->op]) {
 		broken(hdr, "kind of a known command", FRAME_COMMAND, hdr->kind);
 		return false;
 	}
-	if (hdr->seq != w->seq + 1) {
+	if (hdr->seq != w->seq + 1 && !w->moving && !(hdr->seq == 0 && is_move(hdr->op))) {
 		broken(hdr, "sequence number", w->seq + 1, hdr->seq);
 		return false;
 	}
@@ -504,11 +522,12 @@ static bool arrive(struct worker *w, const struct frame_hdr *hdr, const uint8_t 
 	struct stream *s;
 
 	/* After a reconnect a frame may come twice; it is executed once. */
-	if (hdr->seq && hdr->seq <= w->seq && hdr->kind == FRAME_COMMAND)
+	if (hdr->seq && hdr->seq <= w->seq && hdr->kind == FRAME_COMMAND && !w->moving)
 		return true;
 	if (!frame_is_sound(w, hdr, frame))
 		return false;
-	w->seq = hdr->seq;
+	if (hdr->seq && !w->moving)
+		w->seq = hdr->seq;
 	if (!stream_find(w, hdr, frame, &s))
 		return true;
 	if (!s) {

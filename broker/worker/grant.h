@@ -22,4 +22,14 @@ uint32_t grants_pieces(struct worker *w, uint64_t address, CUmemGenericAllocatio
 /* The worker's own context of a device is about to be reset: the stream that wipes there is given up. */
 void grants_context_lost(struct worker *w, uint32_t device);
 
+/* ---- a move (move_out.h) ---- */
+
+/* Nothing is in quarantine, and nobody waits for memory. */
+bool grants_settled(const struct worker *w);
+/* Pieces, mappings and their contents, *@limit bytes at most; adds up what is left to look at in this turn, and what there is. */
+bool grants_say(struct worker *w, uint64_t *limit, uint64_t *left, uint64_t *total);
+/* Looks at all contents once more, from the beginning. */
+void grants_turn(struct worker *w);
+void grants_forget(struct worker *w);
+
 #endif

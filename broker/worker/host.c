@@ -15,6 +15,7 @@
 #include <sys/mman.h>
 
 #include "broker/lib/patch.h"
+#include "broker/worker/move_out.h"
 #include "broker/worker/note.h"
 #include "broker/worker/post.h"
 #include "broker/worker/stream.h"
@@ -36,8 +37,21 @@ struct host_range {
 	uint64_t address;
 	uint64_t bytes;
 	bool leaving;
+	uint32_t flags;
 	uint8_t *shadow;
+	/* a move: */
+	bool said;
+	struct move_hash *hashes;
 };
+
+/* Ranges that have been said to the worker that is to become this one, and are gone since. */
+struct host_gone {
+	struct host_gone *next;
+	uint64_t address;
+	uint64_t bytes;
+};
+
+static struct host_gone *gone_first;
 
 /* The list and the shadows: executor and completion thread. */
 static pthread_mutex_t ranges_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -103,7 +117,8 @@ static CUresult range_open(struct worker *w, const struct msg_gleamHostRange *m)
 		free(range);
 		return CUDA_ERROR_NOT_SUPPORTED;
 	}
-	*range = (struct host_range){ .address = m->address, .bytes = m->bytes, .shadow = calloc(1, m->bytes) };
+	*range = (struct host_range){ .address = m->address, .bytes = m->bytes, .flags = m->flags,
+					.shadow = calloc(1, m->bytes) };
 	if (!range->shadow) {
 		range_give(w, range);
 		free(range);
@@ -141,9 +156,18 @@ static void range_left(struct worker *w, struct join *join)
 		__atomic_fetch_sub(&ranges_open, 1, __ATOMIC_RELEASE);
 	}
 	pthread_mutex_unlock(&ranges_lock);
+	if (range->said) {
+		struct host_gone *gone = malloc(sizeof(*gone));
+
+		if (gone) {
+			*gone = (struct host_gone){ .next = gone_first, .address = range->address, .bytes = range->bytes };
+			gone_first = gone;
+		}
+	}
 	w->drv.cuMemHostUnregister((void *)(uintptr_t)range->address);
 	range_give(w, range);
 	free(range->shadow);
+	free(range->hashes);
 	free(range);
 	/* The client may use the addresses again from here on. */
 	if (join->hdr.flags & FRAME_WANTS_REPLY)
@@ -278,6 +302,91 @@ void host_ranges_stop(struct worker *w)
 		w->drv.cuMemHostUnregister((void *)(uintptr_t)range->address);
 		range_give(w, range);
 		free(range->shadow);
+		free(range->hashes);
 		free(range);
+	}
+}
+
+/* ---- a move ---- */
+
+static void range_say(struct worker *w, uint64_t address, uint64_t bytes, uint32_t flags, bool open)
+{
+	uint8_t payload[64] __attribute__((aligned(8)));
+	struct msg_gleamHostRange m = { .address = address, .bytes = bytes, .flags = flags, .open = open };
+	struct writer out = writer_on(payload, sizeof(payload));
+
+	msg_gleamHostRange_put(&out, &m);
+	move_say(w, OP_gleamHostRange, CTX_NONE, true, payload, (uint32_t)out.at);
+}
+
+void host_ranges_say(struct worker *w)
+{
+	while (gone_first) {
+		struct host_gone *gone = gone_first;
+
+		gone_first = gone->next;
+		range_say(w, gone->address, gone->bytes, 0, false);
+		free(gone);
+	}
+	for (struct host_range *range = w->host_ranges; range; range = range->next) {
+		if (range->said || range->leaving)
+			continue;
+		range->hashes = calloc((range->bytes + MOVE_CHUNK - 1) / MOVE_CHUNK, sizeof(*range->hashes));
+		if (!range->hashes)
+			continue; /* the contents say so */
+		range->said = true;
+		range_say(w, range->address, range->bytes, range->flags, true);
+	}
+}
+
+/* What client and worker have agreed on; after work has ended and been told that is what lies there. */
+bool host_contents_say(struct worker *w, uint64_t *limit, uint64_t *left, uint64_t *total)
+{
+	for (struct host_range *range = w->host_ranges; range; range = range->next) {
+		uint64_t at = 0;
+
+		*total += range->bytes;
+		if (range->leaving)
+			continue;
+		if (!range->said || !move_contents(w, DEVICES_MAX, range->address, range->bytes, range->hashes, limit, &at))
+			return false;
+		*left += at < range->bytes ? range->bytes - at : 0;
+	}
+	return true;
+}
+
+CUresult host_contents_take(struct worker *w, uint64_t address, const void *bytes, uint64_t size, bool zero)
+{
+	for (struct host_range *range = w->host_ranges; range; range = range->next) {
+		uint64_t at = address - range->address;
+
+		if (address < range->address || at > range->bytes || size > range->bytes - at)
+			continue;
+		pthread_mutex_lock(&ranges_lock);
+		if (zero) {
+			memset((void *)(uintptr_t)address, 0, size);
+			memset(range->shadow + at, 0, size);
+		} else {
+			memcpy((void *)(uintptr_t)address, bytes, size);
+			memcpy(range->shadow + at, bytes, size);
+		}
+		pthread_mutex_unlock(&ranges_lock);
+		return CUDA_SUCCESS;
+	}
+	return CUDA_ERROR_INVALID_VALUE;
+}
+
+void host_forget(struct worker *w)
+{
+	while (gone_first) {
+		struct host_gone *next = gone_first->next;
+
+		free(gone_first);
+		gone_first = next;
+	}
+	for (struct host_range *range = w->host_ranges; range; range = range->next) {
+		range->said = false;
+		free(range->hashes);
+		range->hashes = NULL;
 	}
 }

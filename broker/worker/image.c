@@ -15,6 +15,8 @@
 #include "broker/worker/copy.h"
 #include "broker/worker/fault.h"
 #include "broker/worker/jit.h"
+#include "broker/worker/keep.h"
+#include "broker/worker/move_in.h"
 #include "broker/worker/note.h"
 #include "broker/worker/post.h"
 #include "broker/worker/print.h"
@@ -172,6 +174,26 @@ CUresult worker_do_gleamLoadPart(struct worker *w, struct cmd *cmd, const struct
 	return CUDA_SUCCESS;
 }
 
+CUresult worker_do_gleamMoveImage(struct worker *w, struct cmd *cmd, const struct msg_gleamMoveImage *m)
+{
+	struct image *image = w->images ? *image_at(w, m->object) : NULL;
+
+	if (!w->moving)
+		return CMD_BROKEN;
+	if (!image)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (m->offset > image->size || m->data_size > image->size - m->offset)
+		return CMD_BROKEN;
+	memcpy(image->bytes + m->offset, m->data, m->data_size);
+	image->arrived += m->data_size;
+	return CUDA_SUCCESS;
+}
+
+bool images_busy(const struct worker *w)
+{
+	return w->images && w->images->first;
+}
+
 /* ---- loading ---- */
 
 /* The driver is given a bare pointer: what it will walk must lie in the bytes that came. */
@@ -263,6 +285,8 @@ static void again_tell(struct worker *w, const struct image *image, CUresult r)
 {
 	if (image->hdr.flags & FRAME_WANTS_REPLY)
 		post_reply(w, &image->hdr, r, NULL, 0, NULL);
+	else if (r != CUDA_SUCCESS && w->moving)
+		move_in_failed(w, image->hdr.op, r, NULL);
 	else if (r != CUDA_SUCCESS)
 		fault_latch(w, image->hdr.ctx, r, image->hdr.op, image->hdr.seq);
 }
@@ -302,6 +326,10 @@ static void image_finish(struct worker *w, struct image **link)
 	w->cmd = &cmd;
 	r = image_load(w, image, jit);
 	w->cmd = before;
+	if (r == CUDA_SUCCESS) {
+		keep_image(w, image->object, &image->hdr, image->bytes, image->size, image->options, image->options_size);
+		image->bytes = NULL;
+	}
 	if (image->again) {
 		again_tell(w, image, r);
 		goto drop;

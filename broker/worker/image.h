@@ -10,6 +10,8 @@
 
 /* Parts that have landed since, and loads that waited for them. True if there was something. */
 bool images_look(struct worker *w);
+/* Some are on their way. */
+bool images_busy(const struct worker *w);
 void images_stop(struct worker *w);
 
 /* Is every part of it that the driver would walk inside the bytes? A zero stands behind them. INVALID_IMAGE. */

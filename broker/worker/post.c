@@ -57,6 +57,7 @@ static bool post_locked(struct worker *w, const struct frame_hdr *hdr, const str
 	if (size)
 		memcpy(room, payload, size);
 	ring_commit(&w->n2c, h.size);
+	w->bulk_posted += bulk && bulk->size;
 	return !held && ring_publish(&w->n2c);
 }
 

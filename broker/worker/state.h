@@ -234,6 +234,10 @@ struct worker {
 	struct host_calls *host_calls;
 	struct unwanted *unwanted; /* up pieces that are given back when they land */
 	struct host_range *host_ranges;
+	struct keep *keep;
+	struct move *move;
+	bool moving; /* it becomes another worker: see move_in.h */
+	char moving_failed[256]; /* "": it hasn't */
 	bool stalled; /* an image is still on its way that the next commands need */
 	uint8_t *frame; /* FRAME_SIZE_MAX: the frame at hand, private */
 	uint8_t *answer; /* FRAME_SIZE_MAX */
@@ -263,6 +267,7 @@ struct worker {
 	struct ring n2c;
 	uint32_t landings; /* sent, see PROGRESS_LANDINGS */
 	uint32_t landings_told;
+	uint64_t bulk_posted; /* frames with bytes in cells */
 	uint8_t *direct_frame; /* FRAME_SIZE_MAX */
 	uint8_t *overflow;     /* of direct.h: frames that wait for room */
 	uint32_t overflow_size;

@@ -14,6 +14,8 @@
 #include "broker/worker/grant.h"
 #include "broker/worker/host.h"
 #include "broker/worker/image.h"
+#include "broker/worker/keep.h"
+#include "broker/worker/move_out.h"
 #include "broker/worker/note.h"
 #include "broker/worker/pinned.h"
 #include "broker/worker/share.h"
@@ -89,6 +91,7 @@ void object_remove(struct worker *w, uint64_t handle)
 	case OBJECT_MODULE:
 	case OBJECT_LIBRARY:
 		image_own_free(o->own);
+		keep_image_gone(w, handle);
 		break;
 	default:
 		break;
@@ -162,6 +165,8 @@ void worker_stop(struct worker *w)
 {
 	completion_stop(w);
 	shares_stop(w);
+	move_stop(w);
+	keep_stop(w);
 	if (w->staging) {
 		contexts_close(w);
 		grants_stop(w);

@@ -1,0 +1,741 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a session is made of. Executor thread; see keep.h. */
+#include "broker/worker/keep.h"
+
+#include <elf.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "broker/lib/fatbin.h"
+#include "broker/worker/move_out.h"
+#include "broker/worker/note.h"
+#include "gen/worker_bodies.h"
+
+#define KEEP_BYTES_MAX (256ull << 20) /* of frames; images are as large as the program's modules are */
+#define KEEP_FRAME_MAX (FRAME_SIZE_MAX - (uint32_t)sizeof(struct frame_hdr)) /* it travels in a frame */
+#define KEEP_SWEEP     4096u /* entries between looks for dead ones, and twice as many as lived at the last */
+#define GLOBALS_MAX    65536u /* of an image */
+#define GLOBAL_NAME    4096u
+#define GLOBAL_PART    49152u
+#define UNPACKED_MAX   (1ull << 30)
+
+/*
+ * What a command means for the record. UNKNOWN: a session that used it doesn't move. NONE: work, questions, deaths, and what is known
+ * from other books (memory). BIRTH: of the handle in its first field; the second names what it is of, if that is a handle.
+ * SET: of the object in its first field, or else of its context. GRAPH: a part of the graph in its first field. CHANGE: of the graph
+ * in its second field, by one that was described before.
+ */
+enum keep_class { KEEP_UNKNOWN = 0, KEEP_NONE, KEEP_BIRTH, KEEP_SET, KEEP_GRAPH, KEEP_CHANGE, KEEP_SWITCH, KEEP_CONTEXT, KEEP_CLOSE, KEEP_TOLD };
+
+static const uint8_t keep_class[OP_MAX] = {
+	[OP_gleamAttach] = KEEP_NONE, [OP_gleamFlush] = KEEP_NONE, [OP_gleamStreamSync] = KEEP_NONE,
+	[OP_gleamAsk] = KEEP_NONE, [OP_gleamHostDone] = KEEP_NONE, [OP_gleamHostFunc] = KEEP_NONE, [OP_gleamContextSync] = KEEP_NONE,
+	[OP_cuCtxSetLimit] = KEEP_SET, [OP_cuCtxGetLimit] = KEEP_NONE, [OP_cuCtxSetCacheConfig] = KEEP_SET,
+	[OP_cuCtxResetPersistingL2Cache] = KEEP_NONE, [OP_gleamContextOpen] = KEEP_CONTEXT, [OP_gleamContextClose] = KEEP_CLOSE,
+	[OP_cuStreamCreateWithPriority] = KEEP_BIRTH, [OP_cuStreamDestroy_v2] = KEEP_NONE, [OP_cuStreamWaitEvent] = KEEP_NONE,
+	[OP_gleamStreamAttribute] = KEEP_SET,
+	[OP_cuEventCreate] = KEEP_BIRTH, [OP_cuEventRecord] = KEEP_NONE, [OP_cuEventRecordWithFlags] = KEEP_NONE,
+	[OP_cuEventDestroy_v2] = KEEP_NONE, [OP_cuEventElapsedTime_v2] = KEEP_NONE,
+	[OP_cuFuncSetAttribute] = KEEP_SET, [OP_cuFuncGetAttribute] = KEEP_NONE, [OP_cuKernelSetAttribute] = KEEP_SET,
+	[OP_cuKernelGetAttribute] = KEEP_NONE, [OP_cuModuleGetGlobal_v2] = KEEP_TOLD, [OP_cuLibraryGetGlobal] = KEEP_TOLD,
+	[OP_cuModuleUnload] = KEEP_NONE, [OP_cuLibraryUnload] = KEEP_NONE,
+	[OP_cuFuncSetCacheConfig] = KEEP_SET, [OP_cuKernelSetCacheConfig] = KEEP_SET, [OP_cuFuncSetSharedMemConfig] = KEEP_SET,
+	[OP_cuModuleGetFunction] = KEEP_BIRTH, [OP_cuLibraryGetKernel] = KEEP_BIRTH, [OP_cuLibraryGetModule] = KEEP_BIRTH,
+	[OP_cuKernelGetFunction] = KEEP_BIRTH,
+	[OP_gleamLoadBegin] = KEEP_NONE, [OP_gleamLoadPart] = KEEP_NONE, [OP_gleamLoadImage] = KEEP_NONE,
+	[OP_gleamVerdict] = KEEP_NONE, [OP_gleamLoadAgain] = KEEP_NONE, [OP_gleamFunctionInfo] = KEEP_NONE,
+	[OP_gleamGrant] = KEEP_NONE, [OP_gleamGrantReturn] = KEEP_NONE, [OP_gleamMap] = KEEP_NONE, [OP_gleamFree] = KEEP_NONE,
+	[OP_gleamMemInfo] = KEEP_NONE, [OP_gleamHostRange] = KEEP_NONE, [OP_gleamHostWrite] = KEEP_NONE,
+	[OP_gleamCopyUp] = KEEP_NONE, [OP_gleamCopyUpBulk] = KEEP_NONE, [OP_gleamCopyDown] = KEEP_NONE,
+	[OP_gleamCopyDownBulk] = KEEP_NONE, [OP_gleamCopyDownLate] = KEEP_NONE, [OP_gleamCopyDev] = KEEP_NONE,
+	[OP_gleamCopyUp2D] = KEEP_NONE, [OP_gleamCopyDown2D] = KEEP_NONE, [OP_gleamCopyDev2D] = KEEP_NONE,
+	[OP_cuMemsetD8Async] = KEEP_NONE, [OP_cuMemsetD16Async] = KEEP_NONE, [OP_cuMemsetD32Async] = KEEP_NONE,
+	[OP_cuMemsetD2D8Async] = KEEP_NONE, [OP_cuMemsetD2D16Async] = KEEP_NONE, [OP_cuMemsetD2D32Async] = KEEP_NONE,
+	[OP_gleamLaunch] = KEEP_NONE,
+	[OP_cuOccupancyMaxActiveBlocksPerMultiprocessor] = KEEP_NONE,
+	[OP_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags] = KEEP_NONE,
+	[OP_cuOccupancyAvailableDynamicSMemPerBlock] = KEEP_NONE, [OP_cuOccupancyMaxPotentialClusterSize] = KEEP_NONE,
+	[OP_cuOccupancyMaxActiveClusters] = KEEP_NONE,
+	[OP_cuStreamWriteValue32_v2] = KEEP_NONE, [OP_cuStreamWriteValue64_v2] = KEEP_NONE,
+	[OP_cuStreamWaitValue32_v2] = KEEP_NONE, [OP_cuStreamWaitValue64_v2] = KEEP_NONE, [OP_cuStreamBatchMemOp_v2] = KEEP_NONE,
+	[OP_gleamTensorMap] = KEEP_NONE, [OP_gleamTensorMapMove] = KEEP_NONE,
+	[OP_gleamGraphBegin] = KEEP_GRAPH, [OP_gleamGraphKernel] = KEEP_GRAPH, [OP_gleamGraphCopy] = KEEP_GRAPH,
+	[OP_gleamGraphFill] = KEEP_GRAPH, [OP_gleamGraphEmpty] = KEEP_GRAPH, [OP_gleamGraphWords] = KEEP_GRAPH,
+	[OP_gleamGraphEdges] = KEEP_GRAPH, [OP_gleamGraphMake] = KEEP_GRAPH, [OP_gleamGraphUpdate] = KEEP_CHANGE,
+	[OP_gleamGraphSet] = KEEP_CHANGE, [OP_gleamGraphSwitch] = KEEP_SWITCH, [OP_gleamGraphEnd] = KEEP_NONE,
+	[OP_gleamGraphLaunch] = KEEP_NONE, [OP_gleamGraphUpload] = KEEP_NONE,
+	/* Refused while there are objects of these; see unmovable. */
+	[OP_gleamVmmCreate] = KEEP_NONE, [OP_gleamVmmRelease] = KEEP_NONE, [OP_gleamVmmUnmap] = KEEP_NONE,
+	[OP_gleamVmmAccess] = KEEP_NONE, [OP_gleamArrayCreate] = KEEP_NONE, [OP_gleamArrayEnd] = KEEP_NONE,
+	[OP_gleamMipmapCreate] = KEEP_NONE, [OP_gleamMipmapLevel] = KEEP_NONE, [OP_gleamMipmapEnd] = KEEP_NONE,
+	[OP_gleamArrayUp] = KEEP_NONE, [OP_gleamArrayDown] = KEEP_NONE, [OP_gleamArrayCopy] = KEEP_NONE,
+	[OP_gleamTexCreate] = KEEP_NONE, [OP_gleamTexEnd] = KEEP_NONE, [OP_gleamSurfCreate] = KEEP_NONE,
+	[OP_gleamSurfEnd] = KEEP_NONE, [OP_gleamLinkCreate] = KEEP_NONE, [OP_gleamLinkPart] = KEEP_NONE,
+	[OP_gleamLinkAdd] = KEEP_NONE, [OP_gleamLinkComplete] = KEEP_NONE, [OP_gleamLinkRead] = KEEP_NONE,
+	[OP_gleamLinkEnd] = KEEP_NONE,
+	[OP_gleamMoveOut] = KEEP_NONE, [OP_gleamMoveFill] = KEEP_NONE, [OP_gleamMoveBegin] = KEEP_NONE,
+	[OP_gleamMovePieces] = KEEP_NONE, [OP_gleamMoveMap] = KEEP_NONE, [OP_gleamMoveUnmap] = KEEP_NONE,
+	[OP_gleamMoveDrop] = KEEP_NONE, [OP_gleamMoveBytes] = KEEP_NONE, [OP_gleamMoveImage] = KEEP_NONE,
+	[OP_gleamMoveGlobal] = KEEP_NONE, [OP_gleamMoveEnd] = KEEP_NONE,
+};
+
+/* Objects of these types have contents that nothing here reads, or states that can't be asked for. */
+static const struct {
+	enum object_type type;
+	const char *why;
+} unmovable[] = {
+	{ OBJECT_ARRAY, "it has arrays (cuArrayCreate), whose contents can't be moved yet" },
+	{ OBJECT_MIPMAP, "it has mipmapped arrays, whose contents can't be moved yet" },
+	{ OBJECT_TEX, "it has texture objects, which can't be moved yet" },
+	{ OBJECT_SURF, "it has surface objects, which can't be moved yet" },
+	{ OBJECT_LINK, "it is linking (cuLinkCreate); try again when it has done" },
+	{ OBJECT_POOL, "it has memory pools of the driver's, which can't be moved" },
+	{ OBJECT_VMM, "it has physical memory of its own (cuMemCreate), which can't be moved yet" },
+};
+
+struct global {
+	char *name;
+	uint64_t address;
+	uint64_t size;
+	struct move_hash *hashes;
+};
+
+struct entry {
+	struct entry *next;
+	uint64_t key;	 /* handle, or a context's index and a half */
+	uint32_t tag;	 /* of changes of a graph: 0 for what it was made of, place + 1, UINT32_MAX for the whole */
+	bool said;
+	uint8_t *image; /* a load: its bytes; then the frame is gleamLoadAgain */
+	uint64_t image_size;
+	bool globals_known;
+	struct global *globals;
+	uint32_t global_count;
+	uint32_t size;
+	uint8_t frame[] __attribute__((aligned(8)));
+};
+
+struct keep {
+	struct entry *first;
+	struct entry **last;
+	uint32_t count;
+	uint32_t sweep_at;
+	uint64_t bytes;
+	bool told;	   /* the program has asked where a variable lies */
+	uint64_t closed;   /* contexts that were said and have been closed since, by index */
+	const char *trouble;
+};
+
+#define CONTEXT_KEY(index) ((uint64_t)(index) + 1)
+
+static struct keep *keeps(struct worker *w)
+{
+	if (!w->keep) {
+		w->keep = calloc(1, sizeof(*w->keep));
+		if (w->keep) {
+			w->keep->last = &w->keep->first;
+			w->keep->sweep_at = KEEP_SWEEP;
+		}
+	}
+	return w->keep;
+}
+
+static const struct frame_hdr *entry_hdr(const struct entry *e)
+{
+	return (const void *)e->frame;
+}
+
+static uint64_t frame_word(const uint8_t *frame, uint32_t size, uint32_t at)
+{
+	uint64_t value = 0;
+
+	if (size >= sizeof(struct frame_hdr) + at + sizeof(value))
+		memcpy(&value, frame + sizeof(struct frame_hdr) + at, sizeof(value));
+	return value;
+}
+
+static void entry_free(struct entry *e)
+{
+	for (uint32_t i = 0; i < e->global_count; i++) {
+		free(e->globals[i].name);
+		free(e->globals[i].hashes);
+	}
+	free(e->globals);
+	free(e->image);
+	free(e);
+}
+
+/* Takes it out of the list. */
+static void entry_drop(struct keep *k, struct entry **link)
+{
+	struct entry *e = *link;
+
+	*link = e->next;
+	if (!*link)
+		k->last = link;
+	k->count--;
+	k->bytes -= e->size;
+	entry_free(e);
+}
+
+static bool key_lives(const struct worker *w, uint64_t key)
+{
+	if (key <= SESSION_CONTEXTS)
+		return key && w->contexts[key - 1].open;
+	return object_find(((struct worker *)(uintptr_t)w)->tables, handle_type(key), key) != NULL;
+}
+
+/* What a birth is of, by its second field: a module, a library, a kernel. */
+static bool parent_lives(const struct worker *w, const struct entry *e)
+{
+	uint64_t parent;
+
+	switch (entry_hdr(e)->op) {
+	case OP_cuModuleGetFunction:
+	case OP_cuLibraryGetKernel:
+	case OP_cuLibraryGetModule:
+	case OP_cuKernelGetFunction:
+		parent = frame_word(e->frame, e->size, 8);
+		return key_lives(w, parent);
+	default:
+		return true;
+	}
+}
+
+static bool entry_lives(const struct worker *w, const struct entry *e)
+{
+	return key_lives(w, e->key) && parent_lives(w, e);
+}
+
+static void keep_sweep(struct worker *w)
+{
+	struct keep *k = w->keep;
+
+	/* What was said is kept until its death has been said, too. */
+	for (struct entry **link = &k->first; *link;) {
+		if (!(*link)->said && !entry_lives(w, *link))
+			entry_drop(k, link);
+		else
+			link = &(*link)->next;
+	}
+	k->sweep_at = 2 * k->count + KEEP_SWEEP;
+}
+
+static void trouble(struct worker *w, const char *why)
+{
+	if (!w->keep->trouble)
+		w->keep->trouble = why;
+}
+
+static struct entry *entry_add(struct worker *w, uint64_t key, const void *frame, uint32_t size)
+{
+	struct keep *k = w->keep;
+	struct entry *e;
+
+	if (k->count >= k->sweep_at)
+		keep_sweep(w);
+	if (size > KEEP_FRAME_MAX || k->bytes + size > KEEP_BYTES_MAX) {
+		trouble(w, size > KEEP_FRAME_MAX ? "one of its commands is too long to be played again" :
+						   "it has made and changed more objects than can be remembered");
+		return NULL;
+	}
+	e = calloc(1, sizeof(*e) + size);
+	if (!e) {
+		trouble(w, "its worker was out of memory for what would have to be moved");
+		return NULL;
+	}
+	e->key = key;
+	e->size = size;
+	memcpy(e->frame, frame, size);
+	*k->last = e;
+	k->last = &e->next;
+	k->count++;
+	k->bytes += size;
+	return e;
+}
+
+/* A setting that was made before, of the same thing: the values are its last bytes. */
+static void setting_add(struct worker *w, uint64_t key, const struct frame_hdr *hdr, const uint8_t *frame)
+{
+	struct keep *k = w->keep;
+
+	for (struct entry **link = &k->first; *link; link = &(*link)->next) {
+		struct entry *e = *link;
+
+		/* The same setting twice, as programs do that set one before each launch. */
+		if (e->key == key && e->size == hdr->size && entry_hdr(e)->op == hdr->op && entry_hdr(e)->ctx == hdr->ctx &&
+		    memcmp(e->frame + sizeof(*hdr), frame + sizeof(*hdr), hdr->size - sizeof(*hdr)) == 0) {
+			if (!e->next)
+				return;
+			/* Its last time counts. */
+			entry_drop(k, link);
+			break;
+		}
+	}
+	entry_add(w, key, frame, hdr->size);
+}
+
+static void graph_change(struct worker *w, const struct frame_hdr *hdr, const uint8_t *frame)
+{
+	struct keep *k = w->keep;
+	uint64_t graph = frame_word(frame, hdr->size, 8);
+	uint64_t from = hdr->op == OP_gleamGraphUpdate ? frame_word(frame, hdr->size, 16) : 0;
+	uint32_t tag = UINT32_MAX;
+	struct entry *e;
+
+	if (hdr->op != OP_gleamGraphUpdate) {
+		memcpy(&tag, frame + sizeof(*hdr) + 16, sizeof(tag));
+		tag = (tag + 1) * 2 + (hdr->op == OP_gleamGraphSwitch);
+	}
+	/* graph u64 at 8, place u32 at 16, from u64 at 24. */
+	if (hdr->op == OP_gleamGraphSet)
+		from = frame_word(frame, hdr->size, 24);
+	/* The whole, or the same part, was changed before: that counts no more. */
+	for (struct entry **link = &k->first; *link;) {
+		e = *link;
+		if (e->key == graph && e->tag && (e->tag == tag || (tag == UINT32_MAX && e->tag % 2 == 0))) {
+			entry_drop(k, link);
+			continue;
+		}
+		if (from && e->key == from) {
+			e->key = graph;
+			e->tag = tag;
+		}
+		link = &e->next;
+	}
+	e = entry_add(w, graph, frame, hdr->size);
+	if (e)
+		e->tag = tag;
+}
+
+static void context_closed(struct worker *w, uint32_t index)
+{
+	struct keep *k = w->keep;
+
+	for (struct entry **link = &k->first; *link;) {
+		struct entry *e = *link;
+
+		if (e->key == CONTEXT_KEY(index) && e->said && entry_hdr(e)->op == OP_gleamContextOpen)
+			k->closed |= 1ull << index;
+		/* Its objects are gone with it, and the other worker's will be. */
+		if (e->key == CONTEXT_KEY(index) || (entry_hdr(e)->ctx == index && !key_lives(w, e->key)))
+			entry_drop(k, link);
+		else
+			link = &e->next;
+	}
+}
+
+void keep_frame(struct worker *w, const struct frame_hdr *hdr, const uint8_t *frame)
+{
+	enum keep_class class = keep_class[hdr->op];
+	uint64_t key;
+	uint32_t index;
+
+	if (class == KEEP_NONE || !keeps(w))
+		return;
+	key = frame_word(frame, hdr->size, 0);
+	switch (class) {
+	case KEEP_BIRTH:
+	case KEEP_GRAPH:
+		entry_add(w, key, frame, hdr->size);
+		break;
+	case KEEP_CONTEXT:
+		memcpy(&index, frame + sizeof(*hdr), sizeof(index));
+		entry_add(w, CONTEXT_KEY(index), frame, hdr->size);
+		break;
+	case KEEP_CLOSE:
+		memcpy(&index, frame + sizeof(*hdr), sizeof(index));
+		context_closed(w, index);
+		break;
+	case KEEP_SET:
+		if (handle_type(key) == OBJECT_NONE)
+			key = hdr->ctx < SESSION_CONTEXTS ? CONTEXT_KEY(hdr->ctx) : 0;
+		setting_add(w, key, hdr, frame);
+		break;
+	case KEEP_CHANGE:
+	case KEEP_SWITCH:
+		graph_change(w, hdr, frame);
+		break;
+	case KEEP_TOLD:
+		w->keep->told = true;
+		break;
+	default:
+		note(w, "%s: a session that used it doesn't move", op_info[hdr->op].name);
+		trouble(w, hdr->op == OP_gleamVmmMap ? "it maps physical memory of its own (cuMemMap), which can't be moved yet" :
+			   hdr->op == OP_gleamPeer   ? "its GPUs reach each other's memory (cuCtxEnablePeerAccess)" :
+						       "it has used a function that can't be moved yet");
+		break;
+	}
+}
+
+void keep_image(struct worker *w, uint64_t object, const struct frame_hdr *hdr, uint8_t *bytes, uint64_t size,
+		const uint8_t *options, uint32_t options_size)
+{
+	uint8_t frame[sizeof(*hdr) + 8192 + 64] __attribute__((aligned(8)));
+	struct msg_gleamLoadAgain m = { .object = object, .total_size = size, .options = options, .options_size = options_size };
+	struct writer out = writer_on(frame + sizeof(*hdr), sizeof(frame) - sizeof(*hdr));
+	struct frame_hdr h = { .op = OP_gleamLoadAgain, .kind = FRAME_COMMAND, .ctx = hdr->ctx, .thread = hdr->thread };
+	struct entry *e = NULL;
+
+	msg_gleamLoadAgain_put(&out, &m);
+	h.size = (uint32_t)(sizeof(h) + out.at);
+	memcpy(frame, &h, sizeof(h));
+	if (!out.fault && keeps(w))
+		e = entry_add(w, object, frame, h.size);
+	if (!e) {
+		free(bytes);
+		return;
+	}
+	e->image = bytes;
+	e->image_size = size;
+}
+
+void keep_image_gone(struct worker *w, uint64_t object)
+{
+	if (!w->keep)
+		return;
+	for (struct entry *e = w->keep->first; e; e = e->next)
+		if (e->key == object && e->image) {
+			free(e->image);
+			e->image = NULL;
+		}
+}
+
+void keep_stop(struct worker *w)
+{
+	if (!w->keep)
+		return;
+	while (w->keep->first)
+		entry_drop(w->keep, &w->keep->first);
+	free(w->keep);
+	w->keep = NULL;
+}
+
+/* ---- the variables of an image ---- */
+
+static bool name_known(const struct entry *e, const char *name)
+{
+	for (uint32_t i = 0; i < e->global_count; i++)
+		if (strcmp(e->globals[i].name, name) == 0)
+			return true;
+	return false;
+}
+
+static CUresult global_find(struct worker *w, uint64_t object, const char *name, uint64_t *address_out, uint64_t *size_out)
+{
+	enum object_type type = handle_type(object);
+	struct object *o = object_find(w->tables, type, object);
+	CUdeviceptr address = 0;
+	size_t size = 0;
+	CUresult r;
+
+	if (!o)
+		return CUDA_ERROR_INVALID_HANDLE;
+	r = type == OBJECT_LIBRARY ? w->drv.cuLibraryGetGlobal(&address, &size, o->driver, name) :
+				     w->drv.cuModuleGetGlobal_v2(&address, &size, o->driver, name);
+	*address_out = address;
+	*size_out = size;
+	return r;
+}
+
+/* If the driver has a variable of that name. */
+static void global_try(struct worker *w, struct entry *e, const char *name, size_t name_size)
+{
+	char text[GLOBAL_NAME];
+	uint64_t address, size;
+	struct global *globals;
+
+	if (!name_size || name_size >= sizeof(text) || e->global_count == GLOBALS_MAX)
+		return;
+	memcpy(text, name, name_size);
+	text[name_size] = '\0';
+	if (name_known(e, text) || global_find(w, e->key, text, &address, &size) != CUDA_SUCCESS || !size)
+		return;
+	globals = realloc(e->globals, (e->global_count + 1) * sizeof(*globals));
+	if (!globals)
+		return;
+	e->globals = globals;
+
+	struct global *g = &globals[e->global_count];
+
+	*g = (struct global){ .name = strdup(text), .address = address, .size = size,
+			      .hashes = calloc((size + GLOBAL_PART - 1) / GLOBAL_PART, sizeof(struct move_hash)) };
+	if (g->name && g->hashes) {
+		e->global_count++;
+		return;
+	}
+	free(g->name);
+	free(g->hashes);
+}
+
+static bool is_name(char c)
+{
+	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '$' || c == '%';
+}
+
+/* PTX: after .global or .const the last name before a bracket, a value or the end. */
+static void globals_of_text(struct worker *w, struct entry *e, const char *text, size_t size)
+{
+	for (size_t at = 0; at + 8 < size && text[at]; at++) {
+		size_t name = 0, length = 0, i;
+
+		if (text[at] != '.' || (memcmp(text + at, ".global", 7) != 0 && memcmp(text + at, ".const", 6) != 0))
+			continue;
+		i = at + (text[at + 1] == 'g' ? 7 : 6);
+		/* Also in instructions (ld.global.u32), where no space follows. */
+		if (text[i] != ' ' && text[i] != '\t')
+			continue;
+		while (i < size && text[i] && text[i] != ';' && text[i] != '=' && text[i] != '[' && text[i] != '{') {
+			if (is_name(text[i])) {
+				name = i;
+				while (i < size && is_name(text[i]))
+					i++;
+				length = i - name;
+				continue;
+			}
+			i++;
+		}
+		global_try(w, e, text + name, length);
+		at = i;
+	}
+}
+
+/* A cubin: objects of its symbol table. Every offset is a stranger's. */
+static void globals_of_elf(struct worker *w, struct entry *e, const uint8_t *elf, size_t size)
+{
+	Elf64_Ehdr eh;
+
+	if (size < sizeof(eh))
+		return;
+	memcpy(&eh, elf, sizeof(eh));
+	if (eh.e_shentsize != sizeof(Elf64_Shdr) || eh.e_shoff > size || eh.e_shnum > (size - eh.e_shoff) / sizeof(Elf64_Shdr))
+		return;
+	for (uint32_t s = 0; s < eh.e_shnum; s++) {
+		Elf64_Shdr table, strings;
+
+		memcpy(&table, elf + eh.e_shoff + s * sizeof(table), sizeof(table));
+		if (table.sh_type != SHT_SYMTAB || table.sh_offset > size || table.sh_size > size - table.sh_offset ||
+		    table.sh_link >= eh.e_shnum)
+			continue;
+		memcpy(&strings, elf + eh.e_shoff + table.sh_link * sizeof(strings), sizeof(strings));
+		if (strings.sh_offset > size || strings.sh_size > size - strings.sh_offset)
+			continue;
+		for (uint64_t at = 0; table.sh_size - at >= sizeof(Elf64_Sym); at += sizeof(Elf64_Sym)) {
+			const char *name;
+			Elf64_Sym sym;
+
+			memcpy(&sym, elf + table.sh_offset + at, sizeof(sym));
+			if (ELF64_ST_TYPE(sym.st_info) != STT_OBJECT || sym.st_name >= strings.sh_size)
+				continue;
+			name = (const char *)elf + strings.sh_offset + sym.st_name;
+			global_try(w, e, name, strnlen(name, strings.sh_size - sym.st_name));
+		}
+	}
+}
+
+static void globals_of_bytes(struct worker *w, struct entry *e, const uint8_t *bytes, size_t size)
+{
+	if (size >= 4 && memcmp(bytes, "\177ELF", 4) == 0)
+		globals_of_elf(w, e, bytes, size);
+	else
+		globals_of_text(w, e, (const char *)bytes, size);
+}
+
+/* The names that the image gives, as far as the driver knows them. */
+static void globals_look(struct worker *w, struct entry *e)
+{
+	struct fatbin_image image;
+	struct fatbin_iter iter;
+	struct fatbin_entry part;
+
+	e->globals_known = true;
+	/* The zero behind a text belongs to it. */
+	if (fatbin_parse(e->image, e->image_size + 1, &image))
+		return;
+	if (image.data_form != FATBIN_FORM_CONTAINER) {
+		globals_of_bytes(w, e, image.data, image.size);
+		return;
+	}
+	fatbin_iter_init(&iter, image.data, image.size);
+	while (fatbin_iter_next(&iter, &part) == 1) {
+		uint8_t *bytes;
+		size_t size;
+
+		if (part.unpacked_size > UNPACKED_MAX)
+			continue;
+		bytes = malloc(part.unpacked_size + 1);
+		if (bytes && fatbin_entry_unpack(&part, bytes, part.unpacked_size, &size) == 0) {
+			bytes[size] = '\0';
+			globals_of_bytes(w, e, bytes, size);
+		}
+		free(bytes);
+	}
+}
+
+/* ---- saying ---- */
+
+static void image_say(struct worker *w, const struct entry *e)
+{
+	uint8_t payload[MOVE_DATA + 64] __attribute__((aligned(8)));
+	struct msg_gleamLoadBegin begin = { .object = e->key, .total_size = e->image_size };
+	struct writer out = writer_on(payload, sizeof(payload));
+
+	msg_gleamLoadBegin_put(&out, &begin);
+	move_say(w, OP_gleamLoadBegin, entry_hdr(e)->ctx, false, payload, (uint32_t)out.at);
+	for (uint64_t at = 0; at < e->image_size; at += MOVE_DATA) {
+		uint64_t size = e->image_size - at < MOVE_DATA ? e->image_size - at : MOVE_DATA;
+		struct msg_gleamMoveImage part = { .object = e->key, .offset = at, .data = e->image + at, .data_size = (uint32_t)size };
+
+		out = writer_on(payload, sizeof(payload));
+		msg_gleamMoveImage_put(&out, &part);
+		move_say(w, OP_gleamMoveImage, entry_hdr(e)->ctx, false, payload, (uint32_t)out.at);
+	}
+}
+
+static void death_say(struct worker *w, const struct entry *e)
+{
+	uint16_t op;
+
+	/* A death is said once, for the birth. */
+	switch (entry_hdr(e)->op) {
+	case OP_cuStreamCreateWithPriority:
+		op = OP_cuStreamDestroy_v2;
+		break;
+	case OP_cuEventCreate:
+		op = OP_cuEventDestroy_v2;
+		break;
+	case OP_gleamLoadAgain:
+		op = handle_type(e->key) == OBJECT_LIBRARY ? OP_cuLibraryUnload : OP_cuModuleUnload;
+		break;
+	case OP_gleamGraphBegin:
+		if (e->tag)
+			return;
+		op = OP_gleamGraphEnd;
+		break;
+	default:
+		return; /* functions and settings go with what they are of */
+	}
+	move_say(w, op, entry_hdr(e)->ctx, false, &e->key, sizeof(e->key));
+}
+
+bool keep_say(struct worker *w)
+{
+	struct keep *k = keeps(w);
+
+	if (!k || k->trouble)
+		return false;
+	for (uint32_t i = 0; i < SESSION_CONTEXTS; i++)
+		if (k->closed & 1ull << i)
+			move_say(w, OP_gleamContextClose, CTX_NONE, false, &i, sizeof(i));
+	k->closed = 0;
+	/* Deaths first: another object may have the place since. */
+	for (struct entry **link = &k->first; *link;) {
+		struct entry *e = *link;
+
+		if (entry_lives(w, e)) {
+			link = &e->next;
+			continue;
+		}
+		if (e->said)
+			death_say(w, e);
+		entry_drop(k, link);
+	}
+	for (struct entry *e = k->first; e; e = e->next) {
+		if (e->said)
+			continue;
+		e->said = true;
+		if (entry_hdr(e)->op == OP_gleamLoadAgain) {
+			if (!e->image) {
+				trouble(w, "an image of its modules is not there any more");
+				return false;
+			}
+			image_say(w, e);
+		}
+		move_say_frame(w, e->frame, e->size);
+	}
+	return true;
+}
+
+static bool global_say(struct worker *w, struct entry *e, struct global *g, uint8_t *bytes, uint64_t *limit)
+{
+	uint8_t payload[GLOBAL_PART + GLOBAL_NAME + 128] __attribute__((aligned(8)));
+
+	for (uint64_t at = 0; at < g->size && *limit; at += GLOBAL_PART) {
+		uint64_t size = g->size - at < GLOBAL_PART ? g->size - at : GLOBAL_PART;
+		struct writer out = writer_on(payload, sizeof(payload));
+		struct msg_gleamMoveGlobal m = {
+			.object = e->key, .address = w->keep->told ? g->address : 0, .size = g->size, .name = g->name, .offset = at,
+			.data = bytes, .data_size = (uint32_t)size,
+		};
+		struct move_hash hash;
+
+		if (w->drv.cuMemcpyDtoH_v2(bytes, g->address + at, size) != CUDA_SUCCESS)
+			return false;
+		hash = move_hash_of(bytes, size);
+		if (move_hash_same(hash, g->hashes[at / GLOBAL_PART]))
+			continue;
+		g->hashes[at / GLOBAL_PART] = hash;
+		msg_gleamMoveGlobal_put(&out, &m);
+		move_say(w, OP_gleamMoveGlobal, entry_hdr(e)->ctx, false, payload, (uint32_t)out.at);
+		*limit -= size < *limit ? size : *limit;
+	}
+	return true;
+}
+
+bool keep_globals_say(struct worker *w, uint64_t *limit)
+{
+	uint8_t *bytes = malloc(GLOBAL_PART);
+	bool sound = bytes != NULL;
+
+	for (struct entry *e = w->keep ? w->keep->first : NULL; e && sound && *limit; e = e->next) {
+		uint16_t ctx = entry_hdr(e)->ctx;
+
+		if (!e->image || !e->said)
+			continue;
+		if (ctx < SESSION_CONTEXTS && w->contexts[ctx].open) {
+			w->current_known = false;
+			if (w->drv.cuCtxSetCurrent(w->contexts[ctx].driver) != CUDA_SUCCESS)
+				sound = false;
+		}
+		if (!e->globals_known)
+			globals_look(w, e);
+		for (uint32_t i = 0; i < e->global_count && sound && *limit; i++)
+			sound = global_say(w, e, &e->globals[i], bytes, limit);
+	}
+	free(bytes);
+	return sound;
+}
+
+void keep_forget(struct worker *w)
+{
+	struct keep *k = w->keep;
+
+	if (!k)
+		return;
+	k->closed = 0;
+	for (struct entry *e = k->first; e; e = e->next) {
+		e->said = false;
+		for (uint32_t i = 0; i < e->global_count; i++)
+			memset(e->globals[i].hashes, 0,
+			       (e->globals[i].size + GLOBAL_PART - 1) / GLOBAL_PART * sizeof(struct move_hash));
+	}
+	keep_sweep(w);
+}
+
+static void one_found(void *arg, uint64_t handle, struct object *object)
+{
+	*(bool *)arg = true;
+}
+
+const char *keep_trouble(const struct worker *w)
+{
+	if (w->keep && w->keep->trouble)
+		return w->keep->trouble;
+	for (size_t i = 0; i < sizeof(unmovable) / sizeof(unmovable[0]); i++) {
+		bool found = false;
+
+		object_each(((struct worker *)(uintptr_t)w)->tables, unmovable[i].type, one_found, &found);
+		if (found)
+			return unmovable[i].why;
+	}
+	return NULL;
+}

@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A session leaves. Executor thread; see move_out.h. */
+#include "broker/worker/move_out.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "broker/worker/context.h"
+#include "broker/worker/grant.h"
+#include "broker/worker/host.h"
+#include "broker/worker/image.h"
+#include "broker/worker/keep.h"
+#include "broker/worker/move_in.h"
+#include "broker/worker/note.h"
+#include "broker/worker/pinned.h"
+#include "broker/worker/post.h"
+#include "broker/worker/stream.h"
+#include "broker/worker/sync.h"
+#include "gen/worker_bodies.h"
+
+#define REASON_SIZE 256
+
+/* Where chunks are read to, and a stream of each device that waits for nobody. */
+struct move {
+	struct pinned chunk;
+	CUstream streams[DEVICES_MAX];
+	bool begun;
+	bool last; /* the last turn over all contents has begun */
+};
+
+/* ---- saying ---- */
+
+void move_say_frame(struct worker *w, const void *frame, uint32_t size)
+{
+	post_notice(w, NOTICE_MOVE, 0, CTX_NONE, frame, size);
+}
+
+void move_say(struct worker *w, uint16_t op, uint16_t ctx, bool reply, const void *payload, uint32_t size)
+{
+	uint8_t frame[FRAME_SIZE_MAX] __attribute__((aligned(8)));
+	struct frame_hdr hdr = {
+		.size = (uint32_t)sizeof(hdr) + size, .op = op, .kind = FRAME_COMMAND, .ctx = ctx,
+		.flags = reply ? FRAME_WANTS_REPLY : 0,
+		/* Progress is told by it: never one that the client has heard of already. */
+		.seq = op_info[op].flags & OP_SCOPE_STREAM ? w->seq : 0,
+	};
+
+	memcpy(frame, &hdr, sizeof(hdr));
+	memcpy(frame + sizeof(hdr), payload, size);
+	move_say_frame(w, frame, hdr.size);
+}
+
+/* ---- contents ---- */
+
+static uint64_t mix(uint64_t x)
+{
+	x ^= x >> 32;
+	x *= 0xd6e8feb86659fd93ull;
+	return x ^ x >> 29;
+}
+
+/*
+ * 128 bits over words, two independent chains: it tells whether a chunk has changed, among bytes of one program, and guards nothing
+ * against anybody. A chunk of 256 KiB takes some 30 us.
+ */
+struct move_hash move_hash_of(const void *bytes, size_t size)
+{
+	struct move_hash h = { 0x9e3779b97f4a7c15ull ^ size, 0xc2b2ae3d27d4eb4full + size };
+	const uint8_t *at = bytes;
+	uint64_t x;
+
+	for (; size >= 8; size -= 8, at += 8) {
+		memcpy(&x, at, 8);
+		h.a = (h.a ^ x) * 0x9fb21c651e98df25ull;
+		h.a ^= h.a >> 28;
+		h.b = (h.b + x) * 0xff51afd7ed558ccdull;
+		h.b ^= h.b >> 31;
+	}
+	x = 0;
+	memcpy(&x, at, size);
+	h.a = mix(h.a ^ x);
+	h.b = mix(h.b + x);
+	if (!h.a && !h.b)
+		h.a = 1;
+	return h;
+}
+
+bool move_hash_same(struct move_hash x, struct move_hash y)
+{
+	return x.a == y.a && x.b == y.b;
+}
+
+static bool all_zero(const uint8_t *bytes, size_t size)
+{
+	return size == 0 || (bytes[0] == 0 && memcmp(bytes, bytes + 1, size - 1) == 0);
+}
+
+static void bytes_say(struct worker *w, uint64_t address, const uint8_t *bytes, uint64_t size)
+{
+	uint8_t payload[MOVE_DATA + 64] __attribute__((aligned(8)));
+	bool zero = all_zero(bytes, size);
+
+	for (uint64_t at = 0; at < size;) {
+		uint64_t part = zero ? size : size - at < MOVE_DATA ? size - at : MOVE_DATA;
+		struct msg_gleamMoveBytes m = {
+			.address = address + at, .zeros = zero ? part : 0, .data = bytes + at, .data_size = zero ? 0 : (uint32_t)part,
+		};
+		struct writer out = writer_on(payload, sizeof(payload));
+
+		msg_gleamMoveBytes_put(&out, &m);
+		move_say(w, OP_gleamMoveBytes, CTX_NONE, false, payload, (uint32_t)out.at);
+		at += part;
+	}
+}
+
+static struct move *moves(struct worker *w)
+{
+	if (w->move)
+		return w->move;
+	w->move = calloc(1, sizeof(*w->move));
+	if (w->move && (context_use(w, context_own(w, 0)) != CUDA_SUCCESS || pinned_make(w, MOVE_CHUNK, &w->move->chunk))) {
+		free(w->move);
+		w->move = NULL;
+	}
+	return w->move;
+}
+
+void move_stop(struct worker *w)
+{
+	if (!w->move)
+		return;
+	for (uint32_t i = 0; i < DEVICES_MAX; i++)
+		if (w->move->streams[i])
+			w->drv.cuStreamDestroy_v2(w->move->streams[i]);
+	pinned_free(w, &w->move->chunk);
+	free(w->move);
+	w->move = NULL;
+}
+
+/* The stream is waited for here: a chunk takes less than a launch, and nothing that the client queued stands before it. */
+static bool device_read(struct worker *w, uint32_t device, uint64_t address, uint64_t size)
+{
+	struct move *move = moves(w);
+
+	if (!move || context_use(w, context_own(w, device)) != CUDA_SUCCESS)
+		return false;
+	if (!move->streams[device] && w->drv.cuStreamCreate(&move->streams[device], CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
+		return false;
+	return w->drv.cuMemcpyDtoHAsync_v2(move->chunk.bytes, address, size, move->streams[device]) == CUDA_SUCCESS &&
+	       w->drv.cuStreamSynchronize(move->streams[device]) == CUDA_SUCCESS;
+}
+
+bool move_contents(struct worker *w, uint32_t device, uint64_t address, uint64_t bytes, struct move_hash *hashes, uint64_t *limit,
+		   uint64_t *at)
+{
+	for (; *at < bytes && *limit; *at += MOVE_CHUNK) {
+		uint64_t size = bytes - *at < MOVE_CHUNK ? bytes - *at : MOVE_CHUNK;
+		const uint8_t *place = (const void *)(uintptr_t)(address + *at);
+		struct move_hash hash;
+
+		if (device < DEVICES_MAX) {
+			if (!device_read(w, device, address + *at, size))
+				return false;
+			place = w->move->chunk.bytes;
+		}
+		hash = move_hash_of(place, size);
+		/* Reading costs something, too, so that the program goes on soon. */
+		*limit -= *limit < size / 16 ? *limit : size / 16;
+		if (move_hash_same(hash, hashes[*at / MOVE_CHUNK]))
+			continue;
+		hashes[*at / MOVE_CHUNK] = hash;
+		bytes_say(w, address + *at, place, size);
+		*limit -= *limit < size ? *limit : size;
+	}
+	return true;
+}
+
+/* ---- the steps ---- */
+
+/* The client has heard of all of it when it doesn't. */
+static bool stream_runs_locked(const struct stream *s)
+{
+	if (s->failed || !s->context)
+		return false;
+	return !stream_is_idle(s) || (!s->own && !progress_reached(s->told, s->written));
+}
+
+/* Work that isn't done, or isn't known to be. NULL: none. */
+static const char *busy_with(struct worker *w)
+{
+	const char *why = NULL;
+
+	streams_flush(w);
+	if (w->parked_count || w->deaths_head)
+		return "commands wait for room in their streams";
+	if (w->stalled || w->unwanted || images_busy(w))
+		return "bytes are on their way";
+	if (host_calls_pending(w, NULL))
+		return "a stream waits for a function of the host";
+	if (!grants_settled(w))
+		return "freed memory is still in use";
+	pthread_mutex_lock(&w->lock);
+	if (w->joined)
+		why = "something waits for streams";
+	for (struct stream *s = w->streams; s && !why; s = s->next)
+		if (s->waits_head || stream_runs_locked(s))
+			why = s->own ? "the worker's own work runs" : "work is running";
+	pthread_mutex_unlock(&w->lock);
+	return why;
+}
+
+static const char *failed_context(struct worker *w)
+{
+	bool failed = false;
+
+	pthread_mutex_lock(&w->lock);
+	for (uint32_t i = 0; i < SESSION_CONTEXTS; i++)
+		failed |= w->contexts[i].open && (w->contexts[i].latched || w->contexts[i].faulted);
+	pthread_mutex_unlock(&w->lock);
+	return failed ? "a command of it has failed, and that hasn't been told yet" : NULL;
+}
+
+static bool begin_say(struct worker *w)
+{
+	uint8_t payload[20000] __attribute__((aligned(8)));
+	uint8_t devices[16384] __attribute__((aligned(8)));
+	struct writer list = writer_on(devices, sizeof(devices));
+	struct writer out = writer_on(payload, sizeof(payload));
+	struct msg_gleamMoveBegin m = { .ordinals = w->ordinals, .driver = w->snapshot->driver_version };
+
+	for (uint32_t i = 0; i < w->device_count; i++)
+		if (w->ordinals & 1ull << i)
+			move_device_put(w, i, &list);
+	m.devices = devices;
+	m.devices_size = (uint32_t)list.at;
+	msg_gleamMoveBegin_put(&out, &m);
+	if (list.fault || out.fault)
+		return false;
+	move_say(w, OP_gleamMoveBegin, CTX_NONE, true, payload, (uint32_t)out.at);
+	return true;
+}
+
+/* Events that were recorded are done; a record of their own tells them from those that never were. */
+static void event_say(void *arg, uint64_t handle, struct object *o)
+{
+	struct worker *w = arg;
+	struct event *e = o->own;
+	uint64_t payload[2] = { WIRE_STREAM_LEGACY, handle };
+
+	if (e && e->stream && o->ctx < SESSION_CONTEXTS && w->contexts[o->ctx].open)
+		move_say(w, OP_cuEventRecord, o->ctx, false, payload, sizeof(payload));
+}
+
+/* The reason is a literal. */
+static CUresult move_copy(struct worker *w, uint64_t limit, bool last, struct ans_gleamMoveOut *a, const char **why)
+{
+	uint64_t start = limit;
+
+	if (!moves(w)) {
+		*why = "its worker has no memory for the move";
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	if (!w->move->begun) {
+		if (!begin_say(w)) {
+			*why = "its devices can't be described";
+			return CUDA_ERROR_NOT_SUPPORTED;
+		}
+		w->move->begun = true;
+	}
+	if (!keep_say(w)) {
+		*why = keep_trouble(w);
+		return CUDA_ERROR_NOT_SUPPORTED;
+	}
+	if (last && !w->move->last)
+		grants_turn(w);
+	w->move->last = last;
+	host_ranges_say(w);
+	if (!grants_say(w, &limit, &a->left, &a->total) || !host_contents_say(w, &limit, &a->left, &a->total)) {
+		*why = "memory can't be read";
+		return CUDA_ERROR_UNKNOWN;
+	}
+	/* Variables belong to modules; kernels change them, so they are read when none runs. */
+	if (last && limit && !keep_globals_say(w, &limit)) {
+		*why = "variables of its modules can't be read";
+		return CUDA_ERROR_UNKNOWN;
+	}
+	if (last && limit == 0 && a->left == 0)
+		a->left = 1; /* once more, for what the limit left out */
+	if (last && a->left == 0)
+		object_each(w->tables, OBJECT_EVENT, event_say, w);
+	note(w, "move: %llu bytes said or looked at, %llu left", (unsigned long long)(start - limit), (unsigned long long)a->left);
+	return CUDA_SUCCESS;
+}
+
+CUresult worker_do_gleamMoveOut(struct worker *w, struct cmd *cmd, const struct msg_gleamMoveOut *m, struct ans_gleamMoveOut *a)
+{
+	static char reason[REASON_SIZE]; /* until the answer is made, right behind */
+	const char *why = keep_trouble(w);
+	CUresult r = why ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+
+	if (m->step == MOVE_FORGET) {
+		keep_forget(w);
+		grants_forget(w);
+		host_forget(w);
+		if (w->move)
+			w->move->begun = false;
+		why = NULL;
+		r = CUDA_SUCCESS;
+	} else if (!why) {
+		why = failed_context(w);
+		r = why ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+	}
+	if (r == CUDA_SUCCESS && m->step == MOVE_LAST) {
+		why = busy_with(w);
+		if (why)
+			r = host_calls_pending(w, NULL) ? (CUresult)MOVE_WANTS_CLIENT : CUDA_ERROR_NOT_READY;
+	}
+	if (r == CUDA_SUCCESS && (m->step == MOVE_COPY || m->step == MOVE_LAST))
+		r = move_copy(w, m->limit, m->step == MOVE_LAST, a, &why);
+	w->current_known = false;
+	/* What has been said to the client in frames with bytes, for whoever must know that all of it came. */
+	pthread_mutex_lock(&w->post_lock);
+	a->bulk = w->bulk_posted;
+	a->landings = w->landings;
+	pthread_mutex_unlock(&w->post_lock);
+	snprintf(reason, sizeof(reason), "%s", why ? why : "");
+	a->reason = reason;
+	a->reason_size = (uint32_t)strlen(reason) + 1;
+	/* A refusal is told in words, which the answer to an error wouldn't have. */
+	a->code = (uint32_t)r;
+	return CUDA_SUCCESS;
+}
