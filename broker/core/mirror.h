@@ -54,6 +54,7 @@ struct mirror {
 	struct shm shm;
 	uint32_t id;
 	uint32_t off; /* techniques that the client has switched off: broker/proto/off.h */
+	bool is_move; /* at a broker: of a session that is being made (broker/local/move.h), not a client's */
 	/* Lane thread: the bytes of bulk frame @number have landed, now the frame. */
 	void (*deliver)(struct mirror *mirror, uint64_t number, const uint8_t *frame, uint32_t size);
 	/* Node, lane thread, may be NULL: bytes of a piece lie in the arena, and are to be kept. Before their landed word. */

@@ -19,6 +19,7 @@
 #include "broker/local/client.h"
 #include "broker/local/control_cache.h"
 #include "broker/local/discover.h"
+#include "broker/local/move.h"
 #include "broker/local/kdev.h"
 #include "broker/local/place.h"
 #include "broker/local/prefetch.h"
@@ -327,7 +328,9 @@ static int broker_message(void *owner, struct server *server, const struct link_
 	/* Without one the message crossed our detach. */
 	if (mirror) {
 		/* Nobody has anything to say to a depot. */
-		err = mirror->depot ? -EPROTO : client_message((struct client *)mirror, hdr, body);
+		err = mirror->depot   ? -EPROTO :
+		      mirror->is_move ? move_message(mirror, hdr, body) :
+					client_message((struct client *)mirror, hdr, body);
 		mirror_put(mirror);
 	}
 	return err;
@@ -385,9 +388,11 @@ static void broker_lost(void *owner, struct server *server, const char *why)
 {
 	struct broker *broker = owner;
 
-	for (unsigned i = 0; i < broker->client_count; i++)
+	for (unsigned i = 0; i < broker->client_count; i++) {
+		client_move_lost(broker->clients[i], server, why);
 		client_link_lost(broker->clients[i], server, why);
 	prefetch_link_lost(server);
+	}
 }
 
 /* ---- the hook ---- */

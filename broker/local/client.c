@@ -21,6 +21,7 @@
 #include "broker/lib/slot.h"
 #include "broker/local/broker.h"
 #include "broker/local/control.h"
+#include "broker/local/move.h"
 #include "broker/local/route.h"
 #include "broker/node/node.h"
 #include "gen/api.h"
@@ -106,6 +107,9 @@ static void client_unlink(struct client *client)
 static void client_leave(struct client *client, bool tell)
 {
 	client_spin(client, false);
+	if (client->move)
+		move_abandon(client->move, "the program's session has ended");
+	client->taken = client->held = client->mending = false;
 	if (!client->server)
 		return;
 	server_want_forget(client->server, &client->waiter);
@@ -165,6 +169,9 @@ static void client_gone(struct client *client)
 	if (client->state == CLIENT_GONE)
 		return;
 	client_log_calls(client);
+	if (client->asks)
+		move_unheard(client->asks);
+	client->asks = NULL;
 	if (client->placed)
 		place_client_over(broker_place(client->broker), client, client->state == CLIENT_LIVE);
 	if (client->state == CLIENT_LIVE)
@@ -338,6 +345,7 @@ rings:
 	client->acknowledged = 0;
 	client->up_tail = 0;
 	memset(&client->pieces, 0, sizeof(client->pieces));
+	client->delta = client->seq = 0;
 	memset(&client->seen, 0, sizeof(client->seen));
 	return 0;
 }
@@ -672,6 +680,9 @@ int client_message(struct client *client, const struct link_hdr *hdr, struct rea
 			return -EPROTO;
 		client_resumed(client, body);
 		return 0;
+	case LINK_SEEN:
+		__atomic_store_n(&client->seen_due, true, __ATOMIC_RELEASE);
+		return 0;
 	case LINK_CONSUMED:
 		client_consumed(client, get_u64(body), body->fault);
 		return 0;
@@ -699,9 +710,16 @@ int client_message(struct client *client, const struct link_hdr *hdr, struct rea
 	}
 }
 
+void client_move_lost(struct client *client, struct server *server, const char *why)
+{
+	if (client->move)
+		move_link_lost(client->move, server, why);
+}
+
 void client_link_lost(struct client *client, struct server *server, const char *why)
 {
 	uint64_t grace_ns = broker_conf(client->broker)->grace_ms * NS_PER_MS;
+	bool even;
 
 	if (client->server != server || !client->on_link)
 		return;
@@ -714,9 +732,18 @@ void client_link_lost(struct client *client, struct server *server, const char *
 		client_try(client);
 		return;
 	}
+	if (client->move) {
+		client_mend(client);
+		move_abandon(client->move, "the link to the program's server is lost");
+	}
+	even = client_ring_lost(client);
 	client_unlink(client);
 	if (client->state != CLIENT_LIVE)
 		return;
+	if (!even) {
+		client_end(client, END_LINK_LOST, "the link was lost in the middle of a move, while the program was held");
+		return;
+	}
 	snprintf(client->reason, sizeof(client->reason), "the link to %s is lost: %s", server_name(server), why);
 	/* What ends with a link to ourselves is this daemon. */
 	if (grace_ns == 0 || client->direct) {
@@ -986,7 +1013,7 @@ bool client_view(const struct client *client, struct client_view *view_out)
 	if (client->state != CLIENT_OPENING && client->state != CLIENT_LIVE && client->state != CLIENT_DEAD)
 		return false;
 	view.server = client->server ? server_name(client->server) : "";
-	view.state = client->lost_ns ? "reconnecting" : states[client->state];
+	view.state = client->lost_ns ? "reconnecting" : client->move ? "moving" : states[client->state];
 	view.age_ns = loop_now_ns(client->loop) - client->born_ns;
 	view.pace = client->pace;
 	if (client->mirror.shm.base) {

@@ -52,6 +52,9 @@ int client_message(struct client *client, const struct link_hdr *hdr, struct rea
 /* The link to its server is gone. */
 void client_link_lost(struct client *client, struct server *server, const char *why);
 
+/* A link is gone that it may be moving to. */
+void client_move_lost(struct client *client, struct server *server, const char *why);
+
 uint32_t client_session(const struct client *client);
 
 /* What is known of it, for people. */

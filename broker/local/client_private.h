@@ -13,6 +13,7 @@
 #include "broker/local/route.h"
 #include "broker/local/server.h"
 #include "broker/proto/span.h"
+#include "broker/local/wire.h"
 
 #define CLIENT_PROGRAM_SIZE 256
 #define CLIENT_SETTINGS_MAX 4096
@@ -98,9 +99,19 @@ struct client {
 	struct ring c2n;       /* we consume; its position is what has been sent */
 	uint64_t acknowledged; /* what the node's worker has consumed: [acknowledged, sent) would be sent again */
 	uint64_t sent;
+	uint64_t seq; /* of the newest command that was sent */
 	struct journal_pieces pieces;
 
 	struct cache_client *cache; /* NULL: nothing of it is cached */
+	/* A move (move.h). Positions of the worker's ring are the client's plus delta, a multiple of the ring's size. */
+	struct move *move; /* NULL: none */
+	struct move *asks; /* somebody who asks: the move whose end he waits for */
+	uint64_t delta;
+	bool held;  /* no commands of it go out */
+	bool taken; /* the worker's ring is wire's: what is beyond the client's position there is the broker's */
+	bool mending; /* a move has failed: the worker is told to forget it, and the ring is given back */
+	bool forgot;
+	struct wire wire;
 
 	struct loop_timer timer; /* greeting, opening, grace */
 	struct loop_timer retry; /* overflow */
@@ -138,6 +149,16 @@ void client_deliver(struct mirror *mirror, uint64_t number, const uint8_t *frame
 void client_resume(struct client *client);
 /* Its answer. */
 void client_resumed(struct client *client, struct reader *body);
+/* The worker's ring for the broker, when the client is held and all that it sent is consumed. False: not yet. */
+bool client_ring_take(struct client *client);
+/* The ring is brought to where the client's is, which goes on. False: not yet. */
+bool client_ring_give(struct client *client);
+/* After a failed move: it goes on as soon as the worker's ring is right for it. */
+void client_mend(struct client *client);
+/* Bulk frames up to which all have come. */
+uint64_t client_bulk_seen(struct client *client);
+/* The client's link is gone: false if the worker's ring is not where a client could go on. */
+bool client_ring_lost(struct client *client);
 void client_overflow_retry(void *arg);
 
 #endif

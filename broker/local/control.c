@@ -4,6 +4,8 @@
  *
  *	{"cmd":"version"}  {"cmd":"status"}  {"cmd":"servers"}  {"cmd":"clients"}  {"cmd":"clients","pid":N}
  *	and what control_sched.h and control_cache.h have
+ *	and what control_sched.h has
+ *	{"cmd":"migrate","pid":N,"server":"NAME","gpu":N}: control_move.c
  *
  * With a pid the per-call table comes, too. What isn't understood is answered by {"error": "..."}.
  */
@@ -22,6 +24,7 @@
 #include "broker/local/client_private.h"
 #include "broker/local/control_cache.h"
 #include "broker/local/control_sched.h"
+#include "broker/local/control_move.h"
 #include "broker/local/state.h"
 #include "broker/proto/times.h"
 #include "broker/proto/wire.h"
@@ -286,26 +289,33 @@ static void answer_make(struct broker *broker, uid_t uid, const char *request, i
 
 int control_answer(struct broker *broker, struct client *client, uid_t uid, const char *request, int fd)
 {
-	static const size_t head = 3 * sizeof(uint32_t);
 	struct json json = { 0 };
+
+	bool later = control_move(broker, client, uid, request, &json);
+
+	if (!later && !json.size && !json.fault)
+		answer_make(broker, uid, request, &fd, &json);
+	fd_close(&fd);
+	return later ? 0 : control_send(client, &json);
+}
+
+int control_send(struct client *client, struct json *json)
+{
+	static const size_t head = 3 * sizeof(uint32_t);
 	uint8_t *packet = malloc(head + CONTROL_PART + 8);
-	int err = packet ? 0 : -ENOMEM;
+	int err = packet && !json->fault ? 0 : -ENOMEM;
 	size_t at = 0;
 
-	answer_make(broker, uid, request, &fd, &json);
-	fd_close(&fd);
-	if (json.fault)
-		err = -ENOMEM;
 	while (!err) {
-		size_t size = json.size - at < CONTROL_PART ? json.size - at : CONTROL_PART;
-		bool more = at + size < json.size;
+		size_t size = json->size - at < CONTROL_PART ? json->size - at : CONTROL_PART;
+		bool more = at + size < json->size;
 		struct writer w = writer_on(packet, head + CONTROL_PART + 8);
 
 		/* LOCAL_JSON, u32 more, str */
 		put_u32(&w, LOCAL_JSON);
 		put_u32(&w, more);
 		put_u32(&w, (uint32_t)size);
-		put_block(&w, json.text + at, size);
+		put_block(&w, json->text + at, size);
 		put_u8(&w, 0);
 		err = client_packet(client, packet, w.at, NULL, 0);
 		at += size;
@@ -313,7 +323,8 @@ int control_answer(struct broker *broker, struct client *client, uid_t uid, cons
 			break;
 	}
 	free(packet);
-	free(json.text);
+	free(json->text);
+	json->text = NULL;
 	return err;
 }
 

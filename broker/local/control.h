@@ -7,6 +7,7 @@
 
 struct broker;
 struct client;
+struct json;
 
 /* Sends the answer, which may be that the question is not understood. -errno: the asker is to be closed. */
 /* Takes @fd, which came with it (-1: none). */
@@ -15,5 +16,7 @@ int control_answer(struct broker *broker, struct client *client, uid_t uid, cons
 
 /* Sends what is known of the GPUs of @server, "" for all servers (LOCAL_GPUS); -errno likewise. */
 int control_gpus(struct broker *broker, struct client *client, uid_t uid, const char *server);
+/* Sends an answer; takes its text. -errno as above. */
+int control_send(struct client *client, struct json *json);
 
 #endif

@@ -13,6 +13,9 @@
 #include "broker/lib/log.h"
 #include "broker/lib/slot.h"
 #include "broker/local/client_private.h"
+#include "broker/local/move.h"
+#include "gen/msg.h"
+#include "gen/ops.h"
 
 #define FLOW_PACE_BURST_S 0.02 /* who is held back may send so much at once: a wake-up for each command would cost more than it */
 #define FLOW_RETRY_NS (2 * NS_PER_MS) /* to look again for room in a notice ring that is full: nothing wakes us for it */
@@ -149,13 +152,18 @@ static int flow_span(struct client *client)
 			flow_trace_locked(client, SPAN_BROKER, &hdr);
 			pthread_mutex_unlock(&client->deliver_lock);
 		}
+		if (hdr.kind == FRAME_COMMAND)
+			client->seq = hdr.seq;
 		ring_next(ring, &hdr);
 		size += RING_ALIGN(hdr.size);
 		client->commands++;
 		client->pace_left--;
 	}
-	if (size)
-		link_send(client->link, LINK_SPAN, client->mirror.id, &start, sizeof(start), bytes, size);
+	if (size) {
+		uint64_t there = start + client->delta;
+
+		link_send(client->link, LINK_SPAN, client->mirror.id, &there, sizeof(there), bytes, size);
+	}
 	client->sent += size;
 	client->uploaded += size;
 	return got < 0 ? got : (int)size;
@@ -166,7 +174,7 @@ static bool flow_is_blocked(const struct client *client)
 	/* Switched off: a command a message, and the next one when this has gone. */
 	if (client->on_link && client->mirror.off & OFF_COALESCE && link_backlog(client->link))
 		return true;
-	return !client->on_link || client->pace_timer.place || client->resuming || link_backlog(client->link) >= CONN_BACKLOG_HIGH || mirror_is_full(&client->mirror);
+	return !client->on_link || client->pace_timer.place || client->resuming || client->held || link_backlog(client->link) >= CONN_BACKLOG_HIGH || mirror_is_full(&client->mirror);
 }
 
 /* The node may forget what has come. */
@@ -182,6 +190,30 @@ static void flow_seen(struct client *client)
 	__atomic_store_n(&client->seen_due, false, __ATOMIC_RELEASE);
 	pthread_mutex_unlock(&client->deliver_lock);
 	link_send(client->link, LINK_SEEN, client->mirror.id, fields, sizeof(fields), NULL, 0);
+}
+
+/* True: something moved. */
+static bool flow_mend(struct client *client)
+{
+	uint8_t frame[128] __attribute__((aligned(8))) = { 0 };
+	struct msg_gleamMoveOut m = { .step = MOVE_FORGET };
+	struct frame_hdr hdr = { .op = OP_gleamMoveOut, .kind = FRAME_COMMAND, .ctx = CTX_NONE, .flags = FRAME_WANTS_REPLY };
+	struct writer w = writer_on(frame + sizeof(hdr), sizeof(frame) - sizeof(hdr));
+
+	if (!client->taken && !client_ring_take(client))
+		return false;
+	if (!client->forgot) {
+		msg_gleamMoveOut_put(&w, &m);
+		hdr.size = (uint32_t)(sizeof(hdr) + w.at);
+		memcpy(frame, &hdr, sizeof(hdr));
+		if (!wire_put(&client->wire, frame, hdr.size))
+			return false;
+		client->forgot = true;
+	}
+	if (!client_ring_give(client))
+		return false;
+	client->mending = false;
+	return true;
 }
 
 bool client_poll(struct client *client)
@@ -205,6 +237,11 @@ bool client_poll(struct client *client)
 		loop_timer_set(client->loop, &client->retry, loop_now_ns(client->loop) + FLOW_RETRY_NS);
 	if (__atomic_load_n(&client->seen_due, __ATOMIC_ACQUIRE) && client->on_link && !client->resuming)
 		flow_seen(client);
+	/* The next move waits for what the last one has left. */
+	if (client->mending)
+		return client->on_link && !client->resuming && flow_mend(client);
+	if (client->move && move_poll(client->move))
+		return true;
 	if (flow_is_blocked(client))
 		return false;
 	moved = flow_span(client);
@@ -236,8 +273,68 @@ void client_wake(struct client *client)
 		ring_sleep_end(&client->c2n);
 }
 
+bool client_ring_take(struct client *client)
+{
+	/* A place next to the ring's beginning leaves no room for a command that fills up to it. */
+	if (!client->held || client->acknowledged != client->c2n.at)
+		return false;
+	if (!wire_can_fill(client->c2n.at)) {
+		client->held = client->mending;
+		return false;
+	}
+	client->wire = (struct wire){
+		.link = client->link, .session = client->mirror.id, .at = client->c2n.at + client->delta,
+		.tail = client->c2n.at + client->delta,
+	};
+	client->taken = true;
+	return true;
+}
+
+bool client_ring_give(struct client *client)
+{
+	if (!wire_fill(&client->wire, client->c2n.at) || client->wire.tail != client->wire.at)
+		return false;
+	client->delta = client->wire.at - client->c2n.at;
+	client->taken = false;
+	client->held = false;
+	loop_nudge(client->loop);
+	return true;
+}
+
+void client_mend(struct client *client)
+{
+	client->held = true;
+	client->mending = true;
+	client->forgot = false;
+	loop_nudge(client->loop);
+}
+
+bool client_ring_lost(struct client *client)
+{
+	bool even = !client->taken || client->wire.at == client->c2n.at + client->delta;
+
+	client->taken = false;
+	client->held = client->mending;
+	return even;
+}
+
+uint64_t client_bulk_seen(struct client *client)
+{
+	uint64_t bulk;
+
+	pthread_mutex_lock(&client->deliver_lock);
+	bulk = client->seen.bulk;
+	pthread_mutex_unlock(&client->deliver_lock);
+	return bulk;
+}
+
 void client_consumed(struct client *client, uint64_t tail, bool fault)
 {
+	if (client->taken && !fault && tail >= client->wire.tail && tail <= client->wire.at && tail % FRAME_ALIGN == 0) {
+		client->wire.tail = tail;
+		return;
+	}
+	tail -= client->delta;
 	if (fault || tail < client->acknowledged || tail > client->c2n.at || (tail & (FRAME_ALIGN - 1))) {
 		client_end(client, END_PROTOCOL, "the node acknowledged commands that were never sent");
 		return;
@@ -356,7 +453,12 @@ static int notice_word(struct client *client, const struct frame_hdr *hdr, struc
 	case NOTICE_PROGRESS:
 		a = get_u32(r);
 		b = get_u32(r);
-		return r->fault ? -EPROTO : session_progress_post(shm, a, b);
+		if (r->fault)
+			return -EPROTO;
+		/* It never goes back: a worker that another one has become may repeat what is known. */
+		if (a < SESSION_PROGRESS_WORDS && progress_reached(*shm_progress(shm, a), b))
+			return 0;
+		return session_progress_post(shm, a, b);
 	case NOTICE_ERROR:
 		a = get_u32(r);
 		b = get_u32(r);
@@ -395,6 +497,16 @@ static int flow_frame(struct client *client, uint64_t number, const uint8_t *fra
 	if (err) {
 		pthread_mutex_unlock(&client->deliver_lock);
 		return err;
+	}
+	/* Those of the command lane alone: the control thread's. */
+	if (number == 0 && ((hdr.kind == FRAME_NOTICE && hdr.op == NOTICE_MOVE) || (hdr.kind == FRAME_REPLY && hdr.seq == 0))) {
+		due = journal_seen_due(&client->seen) && !__atomic_exchange_n(&client->seen_due, true, __ATOMIC_ACQ_REL);
+		pthread_mutex_unlock(&client->deliver_lock);
+		if (client->move)
+			move_frame(client->move, frame, size);
+		if (due)
+			loop_nudge(client->loop);
+		return 0;
 	}
 	due = journal_seen_due(&client->seen) && !__atomic_exchange_n(&client->seen_due, true, __ATOMIC_ACQ_REL);
 	if (client->overflow_size) {
@@ -464,6 +576,8 @@ void client_resumed(struct client *client, struct reader *body)
 	const struct journal_piece *piece;
 	char text[sizeof(client->reason)];
 
+	position -= client->delta;
+	tail -= client->delta;
 	get_block(body, client->pieces.landed, sizeof(client->pieces.landed));
 	if (end != END_NONE) {
 		snprintf(text, sizeof(text), "%.150s; the server does not go on with it: %.80s", client->reason,
@@ -476,7 +590,7 @@ void client_resumed(struct client *client, struct reader *body)
 		return;
 	}
 	client->resuming = false;
-	client_consumed(client, tail, false);
+	client_consumed(client, tail + client->delta, false);
 	if (client->state != CLIENT_LIVE)
 		return;
 

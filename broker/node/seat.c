@@ -24,6 +24,8 @@
 
 #define SEAT_UNSEEN_MAX	    4096u /* frames that the broker hasn't told to have come: a window at 1 ms and 4 million frames a second */
 #define SEAT_BULK_MAX	    (RESUME_WINDOW / 2) /* of them those with bytes */
+#define SEAT_KEPT_MAX	    (SESSION_N2C_SIZE / 2) /* with more we ask what has come: one frame that came late holds back the others */
+#define SEAT_ASK_NS	    (2 * NS_PER_MS)
 
 /*
  * BEGUN: waits for the worker. LIVE: frames flow. AWAY: without a link; worker and memory wait for another one. LEFT: off the link
@@ -63,6 +65,7 @@ struct seat {
 	uint64_t n2c_kept; /* what of n2c has been given back to the worker ends here */
 	struct seat_resume had; /* what the broker of a resumed session has: numbers up to here aren't sent again */
 
+	struct loop_timer ask;	/* until the broker is asked what has come */
 	struct loop_timer away; /* until it is given up */
 	char host[HELLO_HOST_SIZE];
 	char tenant[KEY_TENANT_SIZE];
@@ -153,6 +156,7 @@ void seat_end(struct seat *seat, enum session_end end, const char *why, bool tel
 	seat->state = SEAT_LEFT;
 	loop_timer_clear(seat->loop, &seat->consumed);
 	loop_timer_clear(seat->loop, &seat->away);
+	loop_timer_clear(seat->loop, &seat->ask);
 	seat->later_link = NULL;
 	if (tell && linked) {
 		put_u32(&w, end);
@@ -235,6 +239,7 @@ static const struct proc_ops seat_proc_ops = { .ready = seat_proc_ready, .ended 
 
 static void seat_consumed_late(void *arg);
 static void seat_away_over(void *arg);
+static void seat_ask(void *arg);
 
 struct seat *seat_new(struct loop *loop, struct link *link, uint32_t session, const struct seat_client *client,
 		      struct proc *proc, const struct seat_ops *ops, void *owner)
@@ -258,6 +263,8 @@ struct seat *seat_new(struct loop *loop, struct link *link, uint32_t session, co
 	seat->consumed.arg = seat;
 	seat->away.fire = seat_away_over;
 	seat->away.arg = seat;
+	seat->ask.fire = seat_ask;
+	seat->ask.arg = seat;
 	snprintf(seat->host, sizeof(seat->host), "%s", link_host(link));
 	snprintf(seat->tenant, sizeof(seat->tenant), "%s", link_tenant(link));
 	proc_memory_take(proc, &seat->mirror.shm, &seat->doorbell);
@@ -545,6 +552,21 @@ static bool seat_unseen_full(const struct seat *seat)
 	return seat->unseen_head - seat->unseen_tail == SEAT_UNSEEN_MAX || seat->bulk_sent - seat->bulk_seen >= SEAT_BULK_MAX;
 }
 
+static bool seat_keeps_much(const struct seat *seat)
+{
+	return seat->n2c.at - seat->n2c_kept > SEAT_KEPT_MAX || seat_unseen_full(seat);
+}
+
+static void seat_ask(void *arg)
+{
+	struct seat *seat = arg;
+
+	if (seat->state != SEAT_LIVE || !seat_keeps_much(seat))
+		return;
+	link_send(seat->link, LINK_SEEN, seat->mirror.id, NULL, 0, NULL, 0);
+	loop_timer_set(seat->loop, &seat->ask, loop_now_ns(seat->loop) + SEAT_ASK_NS);
+}
+
 /* Its frames wait, for the link or the broker. */
 static bool seat_is_blocked(const struct seat *seat)
 {
@@ -583,6 +605,8 @@ bool seat_poll(struct seat *seat)
 		seat_broken(seat, "tail of its command ring");
 		return true;
 	}
+	if (seat_keeps_much(seat) && !seat->ask.place)
+		loop_timer_set(seat->loop, &seat->ask, loop_now_ns(seat->loop) + SEAT_ASK_NS);
 	/* With anything that is sent anyway, or when it is much. */
 	if (count || seat->seen - seat->told >= SEAT_CONSUMED_BYTES)
 		seat_consumed_tell(seat);
@@ -621,6 +645,7 @@ bool seat_away(struct seat *seat, uint64_t limit_ns)
 	if (seat->state != SEAT_LIVE || limit_ns == 0 || seat->direct)
 		return false;
 	loop_timer_clear(seat->loop, &seat->consumed);
+	loop_timer_clear(seat->loop, &seat->ask);
 	seat_unlink(seat);
 	seat->state = SEAT_AWAY;
 	loop_timer_set(seat->loop, &seat->away, loop_now_ns(seat->loop) + limit_ns);

@@ -71,6 +71,8 @@ int decisions_command(const struct options *options);
 int drain_command(const struct options *options);
 /* cache.c */
 int cache_command(const struct options *options);
+/* migrate.c */
+int migrate_command(const struct options *options);
 /* doctor.c */
 int doctor_command(const struct options *options);
 /* pair.c */

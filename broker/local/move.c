@@ -1,0 +1,718 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A client's session moves to another worker. Control thread; see move.h. */
+#include "broker/local/move.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "broker/lib/clock.h"
+#include "broker/lib/log.h"
+#include "broker/local/broker.h"
+#include "broker/local/cache.h"
+#include "broker/local/client_private.h"
+#include "broker/local/wire.h"
+#include "gen/msg.h"
+#include "gen/ops.h"
+
+#define MOVE_SLICE	(16u << 20)	 /* contents of a round while the program runs: some 30 ms for which it can't send commands */
+#define MOVE_LAST_SLICE (64u << 20)	 /* when it is held anyway */
+#define MOVE_QUEUE_MAX	(8u << 20)	 /* said and not yet taken by the new worker: then the old one isn't asked on */
+#define MOVE_LARGE	(256u << 20)	 /* memory that takes long enough to change meanwhile */
+#define MOVE_ROUNDS_LARGE 2u		 /* turns over that before it is held; what changes all the time never gets less */
+#define MOVE_DRAIN_NS	(5 * NS_PER_S)	 /* work that isn't done by then: the program stays where it is */
+#define MOVE_HELD_NS	(1 * NS_PER_S)	 /* for work to end; then the program goes on for a moment: it may have to do something for it */
+#define MOVE_LOOK_NS	(1 * NS_PER_MS)	 /* between two looks at whether it has */
+#define MOVE_GO_ON_NS	(10 * NS_PER_MS) /* that moment */
+#define MOVE_REST_NS	(5 * NS_PER_MS)	 /* the program goes on for so long at least, and for as long as the round took */
+#define MOVE_STUCK_NS	(60 * NS_PER_S)	 /* nothing has moved: modules may take long to load */
+#define MOVE_REPLY_SLOT 0		 /* any: answers with sequence number 0 are ours */
+
+/*
+ * LINK, ATTACH: a new worker comes. REST: the program runs. TAKE: no more of its commands go out, and those that have are waited for.
+ * SAY: the old worker says something. WAIT: its work isn't done. FILL: the old worker's ring is brought to where the client's is. DRAIN: the new worker plays what
+ * waits for it. END: it is asked whether it is what the old one was. ALIGN: its ring is brought to where the client's is. OVER.
+ */
+enum move_stage { STAGE_LINK, STAGE_ATTACH, STAGE_REST, STAGE_TAKE, STAGE_SAY, STAGE_WAIT, STAGE_FILL, STAGE_DRAIN, STAGE_END, STAGE_ALIGN, STAGE_OVER };
+
+struct move {
+	struct mirror mirror; /* first: of the new session */
+	struct broker *broker;
+	struct loop *loop;
+	struct client *client;
+	struct server *from;
+	struct server *to;
+	struct server_waiter waiter;
+	struct link *link; /* while on_link */
+	bool on_link;
+	uint8_t token[RESUME_TOKEN_SIZE];
+	int gpu;
+	enum move_stage stage;
+	bool last;	 /* what is said from here on is all there is */
+	bool asked_end;
+	bool checked;	 /* the old worker has said that it can move */
+	bool final;	 /* it has said everything */
+	unsigned rounds;
+	uint32_t landings; /* that it has told of */
+	uint64_t bulk;	 /* frames with bytes that the old worker has sent */
+
+	struct wire new;
+	struct journal_seen seen; /* of the new worker's frames */
+
+	/* for the new worker; frames at multiples of FRAME_ALIGN */
+	uint8_t *queue;
+	size_t queue_at;
+	size_t queue_size;
+	size_t queue_room;
+
+	uint64_t bytes;
+	uint64_t memory;
+	uint64_t begun_ns;
+	uint64_t moved_ns; /* something has happened */
+	uint64_t taken_ns; /* the client's ring was taken */
+	uint64_t held_ns;  /* it was taken for good; 0: it isn't */
+	uint64_t drain_ns; /* the first look at whether all work is done */
+	uint64_t rest_ns;
+	char from_name[CONF_NAME_SIZE];
+	char to_name[CONF_NAME_SIZE];
+	char drain_why[256];
+
+	move_done *done;
+	void *arg;
+	struct loop_timer timer;
+	struct loop_post post;
+};
+
+static struct move *move_of(struct mirror *mirror)
+{
+	return (struct move *)mirror;
+}
+
+static void move_over(struct move *move, bool done, const char *why);
+static void move_failed(struct move *move, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- the end ---- */
+
+static void move_free(struct loop_post *post)
+{
+	struct move *move = (struct move *)((char *)post - offsetof(struct move, post));
+
+	free(move->queue);
+	free(move);
+}
+
+/* Any thread. */
+static void move_mirror_free(struct mirror *mirror)
+{
+	struct move *move = move_of(mirror);
+
+	move->post.run = move_free;
+	loop_post(move->loop, &move->post);
+}
+
+static void move_leave(struct move *move)
+{
+	server_want_forget(move->to, &move->waiter);
+	if (!move->on_link)
+		return;
+	link_mirror_remove(move->link, &move->mirror);
+	move->on_link = false;
+}
+
+static void move_over(struct move *move, bool done, const char *why)
+{
+	struct move_result result = {
+		.done = done, .why = why, .from = move->from_name, .to = move->to_name, .bytes = move->bytes, .memory = move->memory,
+		.total_ns = clock_ns() - move->begun_ns, .rounds = move->rounds,
+		.pause_ns = move->held_ns ? clock_ns() - move->held_ns : 0,
+	};
+
+	if (move->stage == STAGE_OVER)
+		return;
+	move->stage = STAGE_OVER;
+	loop_timer_clear(move->loop, &move->timer);
+	if (!done && move->on_link)
+		link_send(move->link, LINK_DETACH, move->mirror.id, NULL, 0, NULL, 0);
+	move_leave(move);
+	if (move->client)
+		move->client->move = NULL;
+	if (done)
+		log_info("move: %s to %s: %" PRIu64 " bytes of memory, %" PRIu64 " sent, %.1f ms held, %.2f s in all", move->from_name,
+			 move->to_name, move->memory, move->bytes, (double)result.pause_ns / 1e6, (double)result.total_ns / 1e9);
+	else
+		log_warn("move: %s to %s: not done: %s", move->from_name, move->to_name, why);
+	if (move->done)
+		move->done(move->arg, &result);
+	mirror_put(&move->mirror);
+}
+
+void move_unheard(struct move *move)
+{
+	move->done = NULL;
+}
+
+static void move_failed(struct move *move, const char *format, ...)
+{
+	char why[MOVE_WHY_SIZE];
+	va_list args;
+
+	if (move->stage == STAGE_OVER)
+		return;
+	va_start(args, format);
+	vsnprintf(why, sizeof(why), format, args);
+	va_end(args);
+	client_mend(move->client);
+	move_over(move, false, why);
+}
+
+void move_abandon(struct move *move, const char *why)
+{
+	move_over(move, false, why);
+}
+
+/* ---- to the new worker ---- */
+
+static void queue_add(struct move *move, const void *frame, uint32_t size)
+{
+	uint32_t room = RING_ALIGN(size);
+
+	if (move->queue_at == move->queue_size)
+		move->queue_at = move->queue_size = 0;
+	if (move->queue_size + room > move->queue_room) {
+		size_t more = move->queue_room ? 2 * move->queue_room : 1u << 20;
+		uint8_t *queue = realloc(move->queue, more);
+
+		if (!queue) {
+			move_failed(move, "out of memory on this machine");
+			return;
+		}
+		move->queue = queue;
+		move->queue_room = more;
+	}
+	memcpy(move->queue + move->queue_size, frame, size);
+	memset(move->queue + move->queue_size + size, 0, room - size);
+	move->queue_size += room;
+	move->bytes += size;
+}
+
+static void queue_command(struct move *move, uint16_t op, bool reply, const void *payload, size_t size)
+{
+	uint8_t frame[1024] __attribute__((aligned(8)));
+	struct frame_hdr hdr = {
+		.size = (uint32_t)(sizeof(hdr) + size), .op = op, .kind = FRAME_COMMAND, .ctx = CTX_NONE, .slot = MOVE_REPLY_SLOT,
+		.flags = reply ? FRAME_WANTS_REPLY : 0,
+	};
+
+	assert(size <= sizeof(frame) - sizeof(hdr));
+	memcpy(frame, &hdr, sizeof(hdr));
+	memcpy(frame + sizeof(hdr), payload, size);
+	queue_add(move, frame, hdr.size);
+}
+
+/* True: something went. */
+static bool queue_pump(struct move *move)
+{
+	bool any = false;
+
+	while (move->stage != STAGE_OVER && move->on_link && move->queue_at < move->queue_size) {
+		struct frame_hdr hdr;
+
+		memcpy(&hdr, move->queue + move->queue_at, sizeof(hdr));
+		if (!wire_put(&move->new, move->queue + move->queue_at, hdr.size))
+			break;
+		move->queue_at += RING_ALIGN(hdr.size);
+		any = true;
+	}
+	return any;
+}
+
+static bool new_has_all(const struct move *move)
+{
+	return move->queue_at == move->queue_size && move->new.tail == move->new.at;
+}
+
+/* ---- the old worker ---- */
+
+static void old_ask(struct move *move)
+{
+	uint8_t payload[64] __attribute__((aligned(8)));
+	struct msg_gleamMoveOut m = {
+		.step = !move->checked ? MOVE_CHECK : move->last ? MOVE_LAST : MOVE_COPY,
+		.limit = move->last ? MOVE_LAST_SLICE : MOVE_SLICE,
+	};
+	struct writer w = writer_on(payload, sizeof(payload));
+	uint8_t frame[128] __attribute__((aligned(8)));
+	struct frame_hdr hdr = {
+		.op = OP_gleamMoveOut, .kind = FRAME_COMMAND, .ctx = CTX_NONE, .slot = MOVE_REPLY_SLOT, .flags = FRAME_WANTS_REPLY,
+	};
+
+	msg_gleamMoveOut_put(&w, &m);
+	hdr.size = (uint32_t)(sizeof(hdr) + w.at);
+	memset(frame, 0, sizeof(frame));
+	memcpy(frame, &hdr, sizeof(hdr));
+	memcpy(frame + sizeof(hdr), payload, w.at);
+	/* When it is taken the ring is empty, and later it has what we wrote: there is room, or will be. */
+	if (wire_put(&move->client->wire, frame, hdr.size))
+		move->stage = STAGE_SAY;
+}
+
+static void old_take(struct move *move)
+{
+	move->client->held = true;
+	move->taken_ns = loop_now_ns(move->loop);
+	move->stage = STAGE_TAKE;
+}
+
+/* The program goes on, for now. */
+static void old_give(struct move *move, uint64_t rest_ns)
+{
+	move->held_ns = 0;
+	move->rest_ns = rest_ns;
+	move->stage = STAGE_FILL;
+}
+
+static void old_said(struct move *move, const struct ans_gleamMoveOut *a, uint32_t result)
+{
+	uint64_t now = loop_now_ns(move->loop);
+	char reason[256];
+
+	snprintf(reason, sizeof(reason), "%.*s", a->reason_size ? (int)a->reason_size - 1 : 0, a->reason_size ? (const char *)a->reason : "");
+	move->bulk = a->bulk;
+	move->landings = a->landings;
+	move->memory = a->total ? a->total : move->memory;
+	if (result || (a->code && a->code != MOVE_NOT_READY && a->code != MOVE_WANTS_CLIENT)) {
+		move_failed(move, "%s", *reason ? reason : "the old worker can't say what it is");
+		return;
+	}
+	if (a->code) {
+		/* Work isn't done: it goes on, and is looked at again soon. */
+		snprintf(move->drain_why, sizeof(move->drain_why), "%s", reason);
+		if (now - move->drain_ns > MOVE_DRAIN_NS) {
+			move_failed(move, "its work did not come to an end within %u s: %s", (unsigned)(MOVE_DRAIN_NS / NS_PER_S), reason);
+			return;
+		}
+		/* Behind what waits for a function of the host is nothing that would end before the program has gone on. */
+		if (now - move->taken_ns > MOVE_HELD_NS || a->code == MOVE_WANTS_CLIENT) {
+			old_give(move, MOVE_GO_ON_NS);
+			return;
+		}
+		move->stage = STAGE_WAIT;
+		move->rest_ns = now + MOVE_LOOK_NS;
+		loop_timer_set(move->loop, &move->timer, move->rest_ns);
+		return;
+	}
+	if (!move->checked) {
+		move->checked = true;
+		old_give(move, 0);
+		return;
+	}
+	if (move->last) {
+		move->final = a->left == 0;
+		move->stage = STAGE_DRAIN;
+		return;
+	}
+	if (a->left == 0 && ++move->rounds >= (move->memory > MOVE_LARGE ? MOVE_ROUNDS_LARGE : 1)) {
+		move->last = true;
+		move->drain_ns = 0;
+	}
+	old_give(move, now - move->taken_ns > MOVE_REST_NS ? now - move->taken_ns : MOVE_REST_NS);
+}
+
+bool move_frame(struct move *move, const uint8_t *frame, uint32_t size)
+{
+	struct frame_hdr hdr;
+	struct reader r;
+
+	memcpy(&hdr, frame, sizeof(hdr));
+	if (hdr.kind == FRAME_NOTICE && hdr.op == NOTICE_MOVE) {
+		struct frame_hdr inner;
+
+		move->moved_ns = loop_now_ns(move->loop);
+		if (size < sizeof(hdr) + sizeof(inner))
+			return true;
+		memcpy(&inner, frame + sizeof(hdr), sizeof(inner));
+		if (inner.size != size - sizeof(hdr) || inner.kind != FRAME_COMMAND || (inner.flags & (FRAME_BULK_UP | FRAME_BULK_DOWN)))
+			move_failed(move, "the old worker has said nonsense");
+		else
+			queue_add(move, frame + sizeof(hdr), inner.size);
+		return true;
+	}
+	if (hdr.kind != FRAME_REPLY || hdr.seq != 0)
+		return false;
+	if (hdr.op == OP_gleamMoveOut && move->stage == STAGE_SAY) {
+		struct ans_gleamMoveOut a = { 0 };
+		uint32_t result;
+
+		r = reader_on(frame + sizeof(hdr), size - sizeof(hdr));
+		result = get_u32(&r);
+		if (result == 0 && !ans_gleamMoveOut_get(&r, &a))
+			result = 999;
+		move->moved_ns = loop_now_ns(move->loop);
+		old_said(move, &a, result);
+	}
+	return true;
+}
+
+/* ---- the new worker ---- */
+
+static void new_end(struct move *move)
+{
+	uint8_t payload[64] __attribute__((aligned(8)));
+	struct msg_gleamMoveEnd m = {
+		.landings = move->landings, .sequence = move->client->seq, .up = __atomic_load_n(&move->client->up_tail, __ATOMIC_ACQUIRE),
+	};
+	struct writer w = writer_on(payload, sizeof(payload));
+
+	msg_gleamMoveEnd_put(&w, &m);
+	queue_command(move, OP_gleamMoveEnd, true, payload, w.at);
+	move->stage = STAGE_END;
+}
+
+/* The reason in an answer of the new worker. */
+static bool new_says_no(struct move *move, const void *reason, uint32_t size)
+{
+	char text[256];
+
+	snprintf(text, sizeof(text), "%.*s", size ? (int)size - 1 : 0, size ? (const char *)reason : "");
+	if (!*text)
+		return false;
+	move_failed(move, "%s: %s", move->to_name, text);
+	return true;
+}
+
+static void new_frame(struct move *move, const uint8_t *frame, uint32_t size)
+{
+	struct frame_hdr hdr;
+	struct reader r;
+	uint32_t result;
+
+	if (size < sizeof(hdr))
+		return;
+	memcpy(&hdr, frame, sizeof(hdr));
+	if (hdr.size != size || journal_seen_frame(&move->seen, 0, size)) {
+		move_failed(move, "%s sent a frame that can't be", move->to_name);
+		return;
+	}
+	if (hdr.kind == FRAME_NOTICE && hdr.op == NOTICE_MOVE) {
+		new_says_no(move, frame + sizeof(hdr), size - (uint32_t)sizeof(hdr));
+		return;
+	}
+	/* What else it says is of commands that the client has heard of long ago. */
+	if (hdr.kind != FRAME_REPLY)
+		return;
+	r = reader_on(frame + sizeof(hdr), size - sizeof(hdr));
+	result = get_u32(&r);
+	if (hdr.op == OP_gleamMoveBegin) {
+		struct ans_gleamMoveBegin a = { 0 };
+
+		if (result || !ans_gleamMoveBegin_get(&r, &a))
+			move_failed(move, "%s can't take it (%u)", move->to_name, result);
+		else
+			new_says_no(move, a.reason, a.reason_size);
+	} else if (hdr.op == OP_gleamMoveEnd) {
+		struct ans_gleamMoveEnd a = { 0 };
+
+		if (result || !ans_gleamMoveEnd_get(&r, &a))
+			move_failed(move, "%s can't take it (%u)", move->to_name, result);
+		else if (!new_says_no(move, a.reason, a.reason_size))
+			move->stage = STAGE_ALIGN;
+	}
+}
+
+/* From here on the client's session is the new one. */
+static void move_switch(struct move *move)
+{
+	struct client *client = move->client;
+	struct link *old = client->link;
+	uint32_t session = client->mirror.id;
+
+	link_mirror_remove(old, &client->mirror);
+	cache_client_left(client->cache);
+	link_send(old, LINK_DETACH, session, NULL, 0, NULL, 0);
+	link_mirror_remove(move->link, &move->mirror);
+	move->on_link = false;
+	pthread_mutex_lock(&client->deliver_lock);
+	client->seen = move->seen;
+	pthread_mutex_unlock(&client->deliver_lock);
+	client->mirror.id = move->mirror.id;
+	client->link = move->link;
+	client->server = move->to;
+	client->delta = move->new.at - client->c2n.at;
+	memcpy(client->token, move->token, sizeof(client->token));
+	client->pieces.known = 0;
+	client->taken = false;
+	client->held = false;
+	link_mirror_add(client->link, &client->mirror);
+	log_info("pid %d (%s): session %u on %s goes on as session %u on %s", client->pid, client->program, session, move->from_name,
+		 client->mirror.id, move->to_name);
+	move_over(move, true, "");
+	loop_nudge(client->loop);
+}
+
+/* ---- rounds ---- */
+
+bool move_poll(struct move *move)
+{
+	struct client *client = move->client;
+	uint64_t now = loop_now_ns(move->loop);
+	bool any = queue_pump(move);
+
+	if (move->stage == STAGE_OVER)
+		return true;
+	if (journal_seen_due(&move->seen) && move->on_link) {
+		uint64_t fields[2] = { move->seen.frames, move->seen.bulk };
+
+		move->seen.untold = move->seen.untold_bytes = 0;
+		link_send(move->link, LINK_SEEN, move->mirror.id, fields, sizeof(fields), NULL, 0);
+	}
+	if (any)
+		move->moved_ns = now;
+	switch (move->stage) {
+	case STAGE_REST:
+		/* What was said is with the new worker, or nearly, before more is asked for. */
+		if (now < move->rest_ns || move->queue_size - move->queue_at > MOVE_QUEUE_MAX || (move->last && !new_has_all(move)))
+			break;
+		old_take(move);
+		return true;
+	case STAGE_TAKE:
+		if (!client_ring_take(client))
+			break;
+		if (move->last && !move->drain_ns)
+			move->drain_ns = now;
+		if (move->last)
+			move->held_ns = clock_ns() - (now - move->taken_ns);
+		old_ask(move);
+		return true;
+	case STAGE_WAIT:
+		if (now < move->rest_ns)
+			break;
+		old_ask(move);
+		return true;
+	case STAGE_FILL:
+		if (!client_ring_give(client))
+			break;
+		move->rest_ns += now;
+		move->stage = STAGE_REST;
+		loop_timer_set(move->loop, &move->timer, move->rest_ns);
+		loop_nudge(move->loop);
+		return true;
+	case STAGE_DRAIN:
+		if (!move->final) {
+			if (move->queue_size - move->queue_at > MOVE_QUEUE_MAX)
+				break;
+			old_ask(move);
+			return true;
+		}
+		/* Also the frames that came by bulk lanes. */
+		if (!new_has_all(move) || client_bulk_seen(client) < move->bulk)
+			break;
+		new_end(move);
+		return true;
+	case STAGE_ALIGN:
+		if (!wire_fill(&move->new, client->c2n.at) || move->new.tail != move->new.at)
+			break;
+		move_switch(move);
+		return true;
+	default:
+		break;
+	}
+	return any;
+}
+
+static void move_timer(void *arg)
+{
+	struct move *move = arg;
+	uint64_t now = loop_now_ns(move->loop);
+
+	if (now - move->moved_ns > MOVE_STUCK_NS && move->stage != STAGE_REST) {
+		move_failed(move, "nothing happened for %u s", (unsigned)(MOVE_STUCK_NS / NS_PER_S));
+		return;
+	}
+	if (move->done)
+		move->done(move->arg, NULL);
+	if (now - move->moved_ns > NS_PER_S)
+		log_debug("move: stage %d%s: %zu bytes wait; old ring at %" PRIu64 ", consumed %" PRIu64 "; new at %" PRIu64
+			  ", consumed %" PRIu64 "; client at %" PRIu64 ", consumed %" PRIu64 "; bulk %" PRIu64 " of %" PRIu64,
+			  move->stage, move->last ? ", the last" : "", move->queue_size - move->queue_at, move->client->wire.at,
+			  move->client->wire.tail, move->new.at, move->new.tail, move->client->c2n.at, move->client->acknowledged,
+			  client_bulk_seen(move->client), move->bulk);
+	loop_timer_set(move->loop, &move->timer, now + NS_PER_S);
+	loop_nudge(move->loop);
+}
+
+/* ---- the beginning ---- */
+
+int move_message(struct mirror *mirror, const struct link_hdr *hdr, struct reader *body)
+{
+	struct move *move = move_of(mirror);
+	uint64_t now = loop_now_ns(move->loop);
+
+	switch (hdr->type) {
+	case LINK_ATTACHED: {
+		uint32_t end = get_u32(body);
+		const char *why = get_str(body, LINK_TEXT_MAX);
+
+		if (move->stage != STAGE_ATTACH)
+			return 0;
+		move->moved_ns = now;
+		if (body->fault || end != END_NONE) {
+			move->on_link = false;
+			link_mirror_remove(move->link, &move->mirror);
+			move_failed(move, "%s: %s", move->to_name, *why ? why : "it refused without a reason");
+			return 0;
+		}
+		move->stage = STAGE_REST;
+		loop_nudge(move->loop);
+		return 0;
+	}
+	case LINK_SEEN:
+		move->seen.untold_bytes = UINT32_MAX / 2;
+		return 0;
+	case LINK_CONSUMED: {
+		uint64_t tail = get_u64(body);
+
+		if (body->fault || tail < move->new.tail || tail > move->new.at) {
+			move_failed(move, "%s acknowledged commands that were never sent", move->to_name);
+			return 0;
+		}
+		move->new.tail = tail;
+		move->moved_ns = now;
+		return 0;
+	}
+	case LINK_FRAME: {
+		uint32_t size = (uint32_t)reader_left(body);
+
+		new_frame(move, reader_take(body, 8, size), size);
+		return 0;
+	}
+	case LINK_ENDED: {
+		get_u32(body);
+
+		const char *why = get_str(body, LINK_TEXT_MAX);
+
+		move_failed(move, "%s: %s", move->to_name, *why ? why : "its new worker has ended");
+		return 0;
+	}
+	default:
+		return -EPROTO;
+	}
+}
+
+void move_link_lost(struct move *move, struct server *server, const char *why)
+{
+	if (move->stage != STAGE_OVER && move->to == server && move->on_link)
+		move_failed(move, "the link to %s is lost: %s", move->to_name, why);
+}
+
+static void move_attach(struct move *move)
+{
+	uint8_t bytes[2 * LINK_TEXT_MAX + CLIENT_SETTINGS_MAX + 64] __attribute__((aligned(8)));
+	struct writer w = writer_on(bytes, sizeof(bytes));
+	struct client *client = move->client;
+	char settings[CLIENT_SETTINGS_MAX + 64];
+
+	/* The first of a name counts. */
+	if (move->gpu >= 0)
+		snprintf(settings, sizeof(settings), "CUDA_VISIBLE_DEVICES=%d\n%s", move->gpu, client->settings);
+	else
+		snprintf(settings, sizeof(settings), "%s", client->settings);
+	move->link = server_link(move->to);
+	move->on_link = true;
+	move->new = (struct wire){ .link = move->link, .session = move->mirror.id };
+	link_mirror_add(move->link, &move->mirror);
+	put_u32(&w, (uint32_t)client->pid);
+	put_u32(&w, (uint32_t)client->uid);
+	put_u32(&w, (uint32_t)broker_conf(move->broker)->grace_ms);
+	put_block(&w, move->token, sizeof(move->token));
+	put_str(&w, client->program);
+	put_str(&w, settings);
+	assert(!w.fault);
+	link_send(move->link, LINK_ATTACH, move->mirror.id, NULL, 0, bytes, w.at);
+	move->stage = STAGE_ATTACH;
+}
+
+static void move_linked(struct server_waiter *waiter, struct server *server, int err, const char *why)
+{
+	struct move *move = (struct move *)((char *)waiter - offsetof(struct move, waiter));
+
+	if (move->stage != STAGE_LINK)
+		return;
+	if (err)
+		move_failed(move, "%s can't be reached: %s", move->to_name, why);
+	else
+		move_attach(move);
+}
+
+static void move_begin(void *arg)
+{
+	struct move *move = arg;
+
+	move->timer.fire = move_timer;
+	loop_timer_set(move->loop, &move->timer, loop_now_ns(move->loop) + NS_PER_S);
+	server_want(move->to, &move->waiter);
+}
+
+int move_start(struct broker *broker, struct client *client, struct server *to, int gpu, move_done *done, void *arg, char *why,
+	       size_t why_size)
+{
+	struct move *move;
+
+	if (client->state != CLIENT_LIVE) {
+		snprintf(why, why_size, "pid %d has no live session", client->pid);
+		return -ESRCH;
+	}
+	if (client->move) {
+		snprintf(why, why_size, "pid %d is being moved already", client->pid);
+		return -EALREADY;
+	}
+	if (client->direct) {
+		snprintf(why, why_size, "pid %d has a GPU of this machine to itself, by a short cut that can't be moved; [link] direct = no "
+			 "in gleamd's settings does without it", client->pid);
+		return -EOPNOTSUPP;
+	}
+	if (!client->on_link || client->resuming) {
+		snprintf(why, why_size, "pid %d has no link to its server at the moment", client->pid);
+		return -EAGAIN;
+	}
+	move = calloc(1, sizeof(*move));
+	if (!move || getrandom(move->token, sizeof(move->token), 0) != (ssize_t)sizeof(move->token)) {
+		free(move);
+		snprintf(why, why_size, "out of memory");
+		return -ENOMEM;
+	}
+	mirror_init(&move->mirror);
+	move->mirror.id = broker_session_take(broker);
+	move->mirror.shm.fd = -1;
+	move->mirror.free = move_mirror_free;
+	move->mirror.is_move = true;
+	move->broker = broker;
+	move->loop = client->loop;
+	move->client = client;
+	move->from = client->server;
+	move->to = to;
+	move->gpu = gpu;
+	snprintf(move->from_name, sizeof(move->from_name), "%s", server_name(client->server));
+	snprintf(move->to_name, sizeof(move->to_name), "%s", server_name(to));
+	move->waiter.done = move_linked;
+	move->done = done;
+	move->arg = arg;
+	move->begun_ns = clock_ns();
+	move->moved_ns = loop_now_ns(move->loop);
+	move->timer.arg = move;
+	client->move = move;
+	/* From the loop, so that done() is never called from here. */
+	move->timer.fire = move_begin;
+	loop_timer_set(move->loop, &move->timer, loop_now_ns(move->loop));
+	log_info("pid %d (%s): is moved from %s to %s", client->pid, client->program, move->from_name, move->to_name);
+	return 0;
+}
+
+const char *move_state(const struct move *move)
+{
+	return move->held_ns || move->stage == STAGE_TAKE || move->stage == STAGE_SAY ? "held" : "moving";
+}
