@@ -13,8 +13,9 @@ key_make "$TMP/key"
 node_up node --key "$TMP/key"
 broker_up broker --key "$TMP/key"
 client broker echo 10
+calls=epoll_wait,epoll_pwait,epoll_ctl,poll,ppoll,select,pselect6,sendto,sendmsg,sendmmsg,recvfrom,recvmsg,recvmmsg,accept,accept4,connect,readv,writev
 for name in node broker; do
-	start_bg "strace-$name" strace -f -c -o "$TMP/calls-$name" -p "$(bg_pid $name)"
+	start_bg "strace-$name" strace -f -yy -s 0 -e "trace=io_uring_enter,$calls" -o "$TMP/calls-$name" -p "$(bg_pid $name)"
 	wait_for 10 log_has "strace-$name" attached || skip "strace can't attach: $(cat "$TMP/strace-$name.log")"
 done
 client broker echo 200
@@ -23,8 +24,10 @@ client broker down 10000000
 for name in node broker; do
 	stop_bg "strace-$name" INT || true
 	wait_for 5 test -s "$TMP/calls-$name"
-	grep -q io_uring_enter "$TMP/calls-$name" || fail "$name made no io_uring_enter: $(cat "$TMP/calls-$name")"
-	bad=$(awk '{print $NF}' "$TMP/calls-$name" | grep -E '^(epoll_.*|p?poll|p?select6?|send(to|msg|mmsg)|recv(from|msg|mmsg)|accept4?|connect|readv|writev)$' || true)
+	grep -q io_uring_enter "$TMP/calls-$name" || fail "$name made no io_uring_enter: $(tail -5 "$TMP/calls-$name")"
+	# How the machine's links are is asked by libnl now and then, which knows nothing of io_uring; a worker is told once, without
+	# waiting, whose it is.
+	bad=$(grep -vE 'io_uring_enter|<NETLINK:|sendto.*<UNIX-STREAM:.*MSG_DONTWAIT|resumed>|^[0-9]+ +(---|\+\+\+)' "$TMP/calls-$name" | head -5 || true)
 	[ -z "$bad" ] || fail "$name used $bad"
 done
 daemons_down broker node
