@@ -82,7 +82,7 @@ enum notice {
 	NOTICE_HOST_BYTES = 21, /* u64 address, bytes (broker/lib/patch.h): the device has written to a mirrored host range */
 	NOTICE_TRACE = 22,   /* what became of commands: broker/proto/span.h; also made by the client's broker */
 	NOTICE_RECALL = 20,  /* u32 device, u64 bytes: give back unspent grant, if there is any */
-	NOTICE_MOVE = 22,    /* BROKER: a command frame for the worker that is to become this one; from that one: why it can't */
+	NOTICE_MOVE = 23,    /* BROKER: a command frame for the worker that is to become this one; from that one: why it can't */
 };
 
 /* ---- the weight cache: docs/cache.md ---- */
