@@ -391,8 +391,8 @@ static void broker_lost(void *owner, struct server *server, const char *why)
 	for (unsigned i = 0; i < broker->client_count; i++) {
 		client_move_lost(broker->clients[i], server, why);
 		client_link_lost(broker->clients[i], server, why);
-	prefetch_link_lost(server);
 	}
+	prefetch_link_lost(server);
 }
 
 /* ---- the hook ---- */
