@@ -212,6 +212,17 @@ static bool freed_wait(struct call *call, struct devmem *dm)
 	return any;
 }
 
+/* Whether more is here than when @lack was missing: the notices may have been read between the worker's answer and our look. */
+static bool came_back(struct devmem *dm, uint64_t size, uint64_t lack)
+{
+	bool more;
+
+	pthread_mutex_lock(&dm->lock);
+	more = pieces_lack_locked(dm, size) < lack;
+	pthread_mutex_unlock(&dm->lock);
+	return more;
+}
+
 CUresult block_new(struct call *call, uint64_t size, struct block **block_out)
 {
 	uint32_t device = call->context->node_device;
@@ -262,7 +273,7 @@ CUresult block_new(struct call *call, uint64_t size, struct block **block_out)
 			unspent_return(call, device, 0);
 			result = grant_ask(call, device, size);
 		}
-		if (result == CUDA_ERROR_OUT_OF_MEMORY && freed_wait(call, dm))
+		if (result == CUDA_ERROR_OUT_OF_MEMORY && (freed_wait(call, dm) || came_back(dm, size, lack)))
 			continue;
 		if (result)
 			goto free_block;
