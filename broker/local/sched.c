@@ -319,11 +319,16 @@ uint32_t sched_pick(struct sched *sched, const struct sched_request *request, do
 {
 	struct sched_decision *decision = decision_new(sched, request, now);
 	uint32_t count = 0, doubtful = 0, taken, second;
+	bool others = false;
 
 	if (!request->profile)
 		sched->speed_typical = speed_typical(sched);
 	for (uint32_t i = 0; i < sched->node_count; i++) {
-		if (node_fault(sched, i, request, now) != FAULT_NONE)
+		enum node_fault fault = node_fault(sched, i, request, now);
+
+		/* Up and calm, if full at the moment. */
+		others |= fault == FAULT_FULL || fault == FAULT_MEMORY || fault == FAULT_GPUS;
+		if (fault != FAULT_NONE)
 			continue;
 		if (!sched->nodes[i].state.up || node_is_doubtful(&sched->nodes[i], now)) {
 			doubtful++;
@@ -335,8 +340,8 @@ uint32_t sched_pick(struct sched *sched, const struct sched_request *request, do
 	for (uint32_t i = 0; count == 0 && doubtful && i < sched->node_count; i++)
 		if (node_fault(sched, i, request, now) == FAULT_NONE)
 			sched->candidates[count++].node = i;
-	/* Or one that comes and goes: its link may be lost again, which sessions outlive for a while. */
-	for (uint32_t i = 0; count == 0 && i < sched->node_count; i++)
+	/* Where there is no other server, one that comes and goes: its link may be lost again, which sessions outlive for a while. */
+	for (uint32_t i = 0; count == 0 && !others && i < sched->node_count; i++)
 		if (node_fault(sched, i, request, now) == FAULT_FLAPS)
 			sched->candidates[count++].node = i;
 	decision->candidates = count;
