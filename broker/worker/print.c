@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "broker/lib/clock.h"
 #include "broker/lib/fatbin.h"
 #include "broker/worker/note.h"
 #include "broker/worker/post.h"
@@ -171,13 +172,20 @@ void print_context(struct worker *w, CUcontext context)
 
 /* ---- as work goes on ---- */
 
-#define SOON_LOOKS 200 /* 10 us apart; an event on an idle stream passes at once, unless its hardware queue stands still */
+/*
+ * An event on an idle stream passes at once where the machine isn't busy, and never while its hardware queue stands still: then
+ * the second time is a short one.
+ */
+#define SOON_PATIENT_NS (300 * 1000000ull)
+#define SOON_SHORT_NS	(1 * 1000000ull)
+#define SOON_PAUSE_NS	20000
 
 /* A stream of our own in a context, and an event on it: to synchronise with something that never waits. */
 struct printer {
 	CUcontext context; /* NULL: it isn't open */
 	CUstream stream;
 	CUevent event;
+	bool stands; /* the last wait was in vain */
 };
 
 static pthread_mutex_t printers_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -205,7 +213,8 @@ void print_end(struct worker *w, uint32_t index, bool alive)
 
 static bool printer_flush_locked(struct worker *w, struct printer *p)
 {
-	static const struct timespec pause = { .tv_nsec = 10000 };
+	static const struct timespec pause = { .tv_nsec = SOON_PAUSE_NS };
+	uint64_t begin_ns = clock_ns();
 
 	if (!p->context || w->drv.cuCtxSetCurrent(p->context) != CUDA_SUCCESS)
 		return false;
@@ -219,17 +228,20 @@ static bool printer_flush_locked(struct worker *w, struct printer *p)
 	}
 	if (w->drv.cuEventRecord(p->event, p->stream) != CUDA_SUCCESS)
 		return false;
-	for (int i = 0; i < SOON_LOOKS; i++) {
+	do {
 		CUresult r = w->drv.cuEventQuery(p->event);
 
-		/* Asking prints nothing, waiting does. */
-		if (r == CUDA_SUCCESS)
+		if (r == CUDA_SUCCESS) {
+			p->stands = false;
+			/* Asking prints nothing, waiting does. */
 			return w->drv.cuEventSynchronize(p->event) == CUDA_SUCCESS;
+		}
 		if (r != CUDA_ERROR_NOT_READY)
 			return false;
 		nanosleep(&pause, NULL);
-	}
+	} while (clock_ns() - begin_ns < (p->stands ? SOON_SHORT_NS : SOON_PATIENT_NS));
 	/* It may stand behind a stream that waits for the client, who waits for us. */
+	p->stands = true;
 	return false;
 }
 

@@ -47,13 +47,27 @@ static bool stream_is_quiet(struct worker *w, const struct stream *s)
 	return true;
 }
 
+/*
+ * @s is seen to be quiet here, maybe before the completion thread has seen it: what its kernels have printed goes first. Nothing is
+ * waited for.
+ */
+static void quiet_print(struct worker *w, const struct stream *s)
+{
+	if (!print_wanted() || !s->context)
+		return;
+	print_stream(w, s->context->driver, s->driver);
+	w->current_known = false;
+}
+
 CUresult worker_do_gleamFlush(struct worker *w, struct cmd *cmd, const struct msg_gleamFlush *m)
 {
 	cmd->commands = 0;
-	if (stream_is_quiet(w, cmd->own))
+	if (stream_is_quiet(w, cmd->own)) {
+		quiet_print(w, cmd->own);
 		stream_settle(w, cmd->own, cmd->hdr->seq);
-	else
+	} else {
 		cmd->write_now = true;
+	}
 	return CUDA_SUCCESS;
 }
 

@@ -32,7 +32,7 @@ disturb() {
 		i=$((i + 1))
 	done
 	while [ $cuts -lt 40 ] && kill -0 "${pids[@]}" 2>/dev/null; do
-		sleep 0.$((RANDOM % 6 + 1))$((RANDOM % 10))
+		sleep 0.$((RANDOM % 3))$((RANDOM % 10))5
 		trouble cut
 		cuts=$((cuts + 1))
 	done

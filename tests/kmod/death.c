@@ -290,6 +290,7 @@ static void unmapping_ends_it(void)
 	CHECK(elsewhere == base + (1ull << 32));
 	elsewhere[0] = 1;
 	SAME(munmap(base, SESSION_AT_DOWN), 0);
+	SAME(munmap(base + SESSION_AT_TIMES, SESSION_SIZE - SESSION_AT_TIMES), 0);
 	SAME(RC(ioctl(fd, GLEAM_IOC_DOORBELL)), 0);
 	SAME(broker_expect(broker, GLEAM_EVENT_DOORBELL).session, session);
 	SAME(munmap(elsewhere, SESSION_DOWN_SIZE), 0);
