@@ -40,7 +40,7 @@ client_up() {
 client_up
 
 # The program's needs, then where it went by the scheduler.
-chatty=(1 2000 0 0) heavy=(3 80 0 90) bulky=(1 1 32768 0) model=(1 1 32768 0 0 7)
+chatty=(1 2000 0 0) heavy=(3 80 0 270) bulky=(1 1 32768 0) model=(1 1 32768 0 0 7)
 run() { program load "$@" >"$TMP/run.log" 2>&1 || fail "load $*: $(cat "$TMP/run.log")"; }
 newest() { ctl decisions --json | python3 -c 'import json, sys
 print(json.load(sys.stdin)["decisions"][-1][sys.argv[1]])' "$1"; }
