@@ -78,6 +78,7 @@ CUresult worker_do_gleamStreamSync(struct worker *w, struct cmd *cmd, const stru
 
 	cmd->commands = 0;
 	if (stream_is_quiet(w, s)) {
+		quiet_print(w, s);
 		stream_settle(w, s, cmd->hdr->seq);
 		/* The GPU has just written that it is done; the completion thread may still be on its way to see it. */
 		host_ranges_tell(w);

@@ -115,7 +115,7 @@ int main(int argc, char **argv)
 	MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	MUST(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
 	for (int how = 0; how < HEARD; how++)
-		for (int turn = 0; turn < (getenv("GLEAM_LONG") ? 100 : 1); turn++)
+		for (int turn = 0; turn < (getenv("GLEAM_LONG") ? 100 : 3); turn++)
 			printed(how, stream, event);
 	MUST(cuEventDestroy(event));
 	MUST(cuStreamDestroy(stream));
