@@ -10,11 +10,10 @@
 #include <stdint.h>
 
 #include "broker/proto/cuda_abi.h"
+#include "broker/proto/piece.h"
 #include "broker/proto/snapshot.h"
 #include "libgleamcuda/memory.h"
 #include "libgleamcuda/space.h"
-
-#define CLASSES 3 /* sizes of pieces: 2, 32, 256 MiB */
 
 struct call;
 struct freed;
@@ -39,7 +38,7 @@ struct devmem {
 	pthread_mutex_t lock;
 	/* guarded by lock */
 	struct space space;
-	struct pieces unspent[CLASSES];
+	struct pieces unspent[PIECE_CLASSES];
 	uint64_t unspent_bytes;
 	struct slab *slabs;
 	struct freed *quarantine; /* oldest first */

@@ -24,8 +24,6 @@
 #define FREED_WAIT_NS  20000000	      /* so often a session that has died is noticed */
 #define FREED_WAITS    250	      /* 5 s in all: notices that came before an answer take far less */
 
-static const uint64_t class_size[CLASSES] = { 2ull << 20, 32ull << 20, 256ull << 20 };
-
 static struct devmem devmems[SNAPSHOT_DEVICES];
 static pthread_once_t devmems_once = PTHREAD_ONCE_INIT;
 
@@ -70,7 +68,7 @@ static bool piece_add_locked(struct devmem *dm, uint64_t id)
 	uint32_t class = id & 0xff;
 	struct pieces *p;
 
-	if (class >= CLASSES)
+	if (class >= PIECE_CLASSES)
 		return false;
 	p = &dm->unspent[class];
 	if (p->count == p->room) {
@@ -83,28 +81,28 @@ static bool piece_add_locked(struct devmem *dm, uint64_t id)
 		p->room = room;
 	}
 	p->ids[p->count++] = id;
-	dm->unspent_bytes += class_size[class];
+	dm->unspent_bytes += piece_class_size[class];
 	return true;
 }
 
 /* Pieces for exactly @size bytes, the largest first; their number, or 0 and nothing taken. */
 static uint32_t pieces_take_locked(struct devmem *dm, uint64_t size, uint64_t *ids, uint32_t ids_max)
 {
-	uint32_t taken[CLASSES] = { 0 };
+	uint32_t taken[PIECE_CLASSES] = { 0 };
 	uint64_t left = size;
 	uint32_t count = 0;
 
-	for (int class = CLASSES - 1; class >= 0; class--) {
-		uint64_t want = left / class_size[class];
+	for (int class = PIECE_CLASSES - 1; class >= 0; class--) {
+		uint64_t want = left / piece_class_size[class];
 
 		taken[class] = want < dm->unspent[class].count ? (uint32_t)want : dm->unspent[class].count;
-		left -= taken[class] * class_size[class];
+		left -= taken[class] * piece_class_size[class];
 		count += taken[class];
 	}
 	if (left || count > ids_max)
 		return 0;
 	count = 0;
-	for (int class = CLASSES - 1; class >= 0; class--)
+	for (int class = PIECE_CLASSES - 1; class >= 0; class--)
 		for (uint32_t i = 0; i < taken[class]; i++)
 			ids[count++] = dm->unspent[class].ids[--dm->unspent[class].count];
 	dm->unspent_bytes -= size;
@@ -114,11 +112,11 @@ static uint32_t pieces_take_locked(struct devmem *dm, uint64_t size, uint64_t *i
 /* What a request for @size still lacks after the unspent pieces that it can use. */
 static uint64_t pieces_lack_locked(const struct devmem *dm, uint64_t size)
 {
-	for (int class = CLASSES - 1; class >= 0; class--) {
-		uint64_t want = size / class_size[class];
+	for (int class = PIECE_CLASSES - 1; class >= 0; class--) {
+		uint64_t want = size / piece_class_size[class];
 		uint64_t have = want < dm->unspent[class].count ? want : dm->unspent[class].count;
 
-		size -= have * class_size[class];
+		size -= have * piece_class_size[class];
 	}
 	return size;
 }
@@ -156,13 +154,13 @@ static void unspent_return(struct call *call, uint32_t device, uint64_t keep)
 	struct msg_gleamGrantReturn m = { .device = device, .pieces = ids };
 
 	pthread_mutex_lock(&dm->lock);
-	for (int class = CLASSES - 1; class >= 0; class--) {
+	for (int class = PIECE_CLASSES - 1; class >= 0; class--) {
 		struct pieces *p = &dm->unspent[class];
 
-		while (p->count && dm->unspent_bytes > keep && dm->unspent_bytes - class_size[class] >= keep &&
+		while (p->count && dm->unspent_bytes > keep && dm->unspent_bytes - piece_class_size[class] >= keep &&
 		       m.pieces_count < MAP_PIECES_MAX) {
 			ids[m.pieces_count++] = p->ids[--p->count];
-			dm->unspent_bytes -= class_size[class];
+			dm->unspent_bytes -= piece_class_size[class];
 		}
 	}
 	pthread_mutex_unlock(&dm->lock);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "broker/proto/piece.h"
 #include "broker/worker/context.h"
 #include "broker/worker/move_out.h"
 #include "broker/worker/note.h"
@@ -22,9 +23,6 @@
 #define PIECES_ANSWER 480u     /* as gleamGrant says */
 #define PIECES_FRAME 512u      /* as gleamMap says */
 #define MAP_BUCKETS 4096u
-#define CLASSES 3
-
-static const uint64_t class_size[CLASSES] = { 2ull << 20, 32ull << 20, 256ull << 20 };
 
 enum piece_state { PIECE_NONE, PIECE_WIPING, PIECE_UNSPENT, PIECE_MAPPED, PIECE_LEAVING };
 
@@ -140,9 +138,9 @@ static CUresult piece_make(struct worker *w, uint32_t device, uint32_t class, ui
 	CUresult r;
 	uint32_t id;
 
-	if (g->bytes + class_size[class] > w->settings.grant_max)
+	if (g->bytes + piece_class_size[class] > w->settings.grant_max)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	r = w->drv.cuMemCreate(&handle, class_size[class], &prop, 0);
+	r = w->drv.cuMemCreate(&handle, piece_class_size[class], &prop, 0);
 	if (r != CUDA_SUCCESS)
 		return r;
 	id = piece_id_new(g);
@@ -152,7 +150,7 @@ static CUresult piece_make(struct worker *w, uint32_t device, uint32_t class, ui
 	}
 	g->pieces[id] = (struct piece){ .driver = handle, .state = PIECE_WIPING, .class = (uint8_t)class,
 					.device = (uint8_t)device };
-	g->bytes += class_size[class];
+	g->bytes += piece_class_size[class];
 	*id_out = id;
 	return CUDA_SUCCESS;
 }
@@ -180,7 +178,7 @@ static void piece_release(struct worker *w, uint32_t id)
 		later_add(&g->dropped, &g->dropped_count, &g->dropped_room,
 			  ((uint64_t)id << 8 | g->pieces[id].class) | (uint64_t)g->pieces[id].device << 56);
 	w->drv.cuMemRelease(g->pieces[id].driver);
-	g->bytes -= class_size[g->pieces[id].class];
+	g->bytes -= piece_class_size[g->pieces[id].class];
 	piece_id_free(g, id);
 }
 
@@ -239,7 +237,7 @@ static CUresult range_map(struct worker *w, CUdeviceptr address, uint32_t device
 	uint32_t i;
 
 	for (i = 0; i < count && r == CUDA_SUCCESS; i++) {
-		uint64_t size = class_size[g->pieces[ids[i]].class];
+		uint64_t size = piece_class_size[g->pieces[ids[i]].class];
 
 		r = w->drv.cuMemMap(address + at, size, 0, g->pieces[ids[i]].driver, 0);
 		if (r == CUDA_SUCCESS)
@@ -338,7 +336,7 @@ static CUresult ask_wipe(struct worker *w, struct grant_ask *ask)
 	struct stream *s;
 
 	for (uint32_t i = 0; i < ask->count; i++)
-		ask->scratch_bytes += class_size[w->grant->pieces[ask->ids[i]].class];
+		ask->scratch_bytes += piece_class_size[w->grant->pieces[ask->ids[i]].class];
 	if (r == CUDA_SUCCESS)
 		r = w->drv.cuMemAddressReserve(&ask->scratch, ask->scratch_bytes, 0, 0, 0);
 	if (r != CUDA_SUCCESS)
@@ -387,7 +385,7 @@ static bool ask_serve(struct worker *w, struct grant_ask *ask, bool last)
 {
 	uint64_t left = ask->bytes;
 	CUresult r = CUDA_SUCCESS;
-	int class = CLASSES - 1;
+	int class = PIECE_CLASSES - 1;
 
 	/* Not even begun where it can't be enough: a hundred GiB of pieces take their time. */
 	if (left > device_free(w, ask->device)) {
@@ -396,7 +394,7 @@ static bool ask_serve(struct worker *w, struct grant_ask *ask, bool last)
 	}
 	while (left && class >= 0 && ask->count < PIECES_ANSWER) {
 		/* What is less than the smallest piece takes one. */
-		if (class > 0 && class_size[class] > left) {
+		if (class > 0 && piece_class_size[class] > left) {
 			class--;
 			continue;
 		}
@@ -406,7 +404,7 @@ static bool ask_serve(struct worker *w, struct grant_ask *ask, bool last)
 			class--;
 			continue;
 		}
-		left -= left < class_size[class] ? left : class_size[class];
+		left -= left < piece_class_size[class] ? left : piece_class_size[class];
 		ask->count++;
 	}
 	if (left && r != CUDA_SUCCESS) {
@@ -487,7 +485,7 @@ CUresult worker_do_gleamGrantReturn(struct worker *w, struct cmd *cmd, const str
 
 static struct mapping **mapping_at(struct grant *g, uint64_t address)
 {
-	struct mapping **link = &g->buckets[address / class_size[0] % MAP_BUCKETS];
+	struct mapping **link = &g->buckets[address / piece_class_size[0] % MAP_BUCKETS];
 
 	while (*link && (*link)->address != address)
 		link = &(*link)->next;
@@ -522,9 +520,9 @@ CUresult worker_do_gleamMap(struct worker *w, struct cmd *cmd, const struct msg_
 		}
 		g->pieces[id].state = PIECE_MAPPED;
 		map->pieces[i] = id;
-		bytes += class_size[g->pieces[id].class];
+		bytes += piece_class_size[g->pieces[id].class];
 	}
-	if (m->address % class_size[0] || m->address < start || m->address - start >= w->settings.range_size ||
+	if (m->address % piece_class_size[0] || m->address < start || m->address - start >= w->settings.range_size ||
 	    bytes > w->settings.range_size - (m->address - start)) {
 		r = CMD_BROKEN;
 		goto unspend;
@@ -569,7 +567,7 @@ uint32_t grants_pieces(struct worker *w, uint64_t address, CUmemGenericAllocatio
 		return 0;
 	for (uint32_t i = 0; i < map->count; i++) {
 		(*handles_out)[i] = g->pieces[map->pieces[i]].driver;
-		(*sizes_out)[i] = class_size[g->pieces[map->pieces[i]].class];
+		(*sizes_out)[i] = piece_class_size[g->pieces[map->pieces[i]].class];
 	}
 	*device_out = map->device;
 	return map->count;
@@ -642,7 +640,7 @@ static uint64_t grant_idle_bytes(const struct worker *w, uint32_t device)
 		const struct piece *p = &g->pieces[id];
 
 		if (p->device == device && (p->state == PIECE_UNSPENT || p->state == PIECE_LEAVING))
-			bytes += class_size[p->class];
+			bytes += piece_class_size[p->class];
 	}
 	return bytes;
 }
@@ -872,7 +870,7 @@ static bool piece_id_take(struct grant *g, uint64_t id)
 static CUresult piece_clean(struct worker *w, uint32_t id)
 {
 	struct grant *g = w->grant;
-	uint64_t bytes = class_size[g->pieces[id].class];
+	uint64_t bytes = piece_class_size[g->pieces[id].class];
 	struct context *c = context_own(w, g->pieces[id].device);
 	CUdeviceptr scratch = 0;
 	CUresult r = c ? context_use(w, c) : CUDA_ERROR_OUT_OF_MEMORY;
@@ -908,11 +906,11 @@ CUresult worker_do_gleamMovePieces(struct worker *w, struct cmd *cmd, const stru
 		CUmemGenericAllocationHandle handle;
 		CUresult r;
 
-		if (!id || id >= PIECES_MAX || class >= CLASSES)
+		if (!id || id >= PIECES_MAX || class >= PIECE_CLASSES)
 			return CMD_BROKEN;
-		if (g->bytes + class_size[class] > w->settings.grant_max)
+		if (g->bytes + piece_class_size[class] > w->settings.grant_max)
 			return CUDA_ERROR_OUT_OF_MEMORY;
-		r = w->drv.cuMemCreate(&handle, class_size[class], &prop, 0);
+		r = w->drv.cuMemCreate(&handle, piece_class_size[class], &prop, 0);
 		if (r != CUDA_SUCCESS)
 			return r;
 		if (!piece_id_take(g, id)) {
@@ -921,7 +919,7 @@ CUresult worker_do_gleamMovePieces(struct worker *w, struct cmd *cmd, const stru
 		}
 		g->pieces[id] = (struct piece){ .driver = handle, .state = PIECE_UNSPENT, .class = (uint8_t)class,
 						.device = (uint8_t)m->device };
-		g->bytes += class_size[class];
+		g->bytes += piece_class_size[class];
 		r = w->settings.wipe ? piece_clean(w, (uint32_t)id) : CUDA_SUCCESS;
 		if (r != CUDA_SUCCESS)
 			return r;
