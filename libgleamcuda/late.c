@@ -125,6 +125,16 @@ bool late_done(const struct late_list *list, uint64_t seq)
 	return done;
 }
 
+/* Stores what has arrived, or waits for more: one turn of every wait. DEVICE_UNAVAILABLE: nothing lands any more. */
+static CUresult landing_locked(struct session *s)
+{
+	if (failed)
+		return CUDA_ERROR_DEVICE_UNAVAILABLE;
+	if (!wait_helps_locked(s))
+		pthread_cond_wait(&landed, &lock);
+	return CUDA_SUCCESS;
+}
+
 CUresult late_wait(struct session *s, const struct late_list *list, uint64_t seq)
 {
 	CUresult result = CUDA_SUCCESS;
@@ -132,14 +142,8 @@ CUresult late_wait(struct session *s, const struct late_list *list, uint64_t seq
 	if (!__atomic_load_n(&list->first, __ATOMIC_ACQUIRE))
 		return CUDA_SUCCESS;
 	pthread_mutex_lock(&lock);
-	while (!late_done_locked(list, seq)) {
-		if (failed) {
-			result = CUDA_ERROR_DEVICE_UNAVAILABLE;
-			break;
-		}
-		if (!wait_helps_locked(s))
-			pthread_cond_wait(&landed, &lock);
-	}
+	while (!result && !late_done_locked(list, seq))
+		result = landing_locked(s);
 	pthread_mutex_unlock(&lock);
 	return result;
 }
@@ -167,14 +171,8 @@ CUresult late_told_wait(struct session *s)
 	CUresult result = CUDA_SUCCESS;
 
 	pthread_mutex_lock(&lock);
-	while (!told_done_locked(s)) {
-		if (failed) {
-			result = CUDA_ERROR_DEVICE_UNAVAILABLE;
-			break;
-		}
-		if (!wait_helps_locked(s))
-			pthread_cond_wait(&landed, &lock);
-	}
+	while (!result && !told_done_locked(s))
+		result = landing_locked(s);
 	pthread_mutex_unlock(&lock);
 	return result;
 }
@@ -204,14 +202,8 @@ CUresult late_wait_context(struct session *s, uint32_t context, uint64_t seq)
 	if (!late_any())
 		return CUDA_SUCCESS;
 	pthread_mutex_lock(&lock);
-	while (!context_done_locked(context, seq)) {
-		if (failed) {
-			result = CUDA_ERROR_DEVICE_UNAVAILABLE;
-			break;
-		}
-		if (!wait_helps_locked(s))
-			pthread_cond_wait(&landed, &lock);
-	}
+	while (!result && !context_done_locked(context, seq))
+		result = landing_locked(s);
 	pthread_mutex_unlock(&lock);
 	return result;
 }
@@ -229,12 +221,7 @@ CUresult late_wait_range(struct session *s, const void *bytes, size_t size)
 			i++;
 			continue;
 		}
-		if (failed) {
-			result = CUDA_ERROR_DEVICE_UNAVAILABLE;
-			break;
-		}
-		if (!wait_helps_locked(s))
-			pthread_cond_wait(&landed, &lock);
+		result = landing_locked(s);
 		i = 0;
 	}
 	pthread_mutex_unlock(&lock);
