@@ -29,6 +29,8 @@
 #define CLIENT_OPEN_NS	2700000000ull /* without a link by then it is told why there is no session, within three seconds */
 #define CLIENT_SEAT_NS	(LOCAL_OPEN_MS_MAX * NS_PER_MS) /* with one: the node is alive, and says itself when a worker fails */
 #define CLIENT_AGAIN_NS 200000000ull  /* between two tries to get a lost link back: each has a time limit of its own */
+#define CLIENT_ROOM_NS	(1200 * NS_PER_MS) /* servers that have no room are asked again so long: two reports */
+#define CLIENT_LOOK_NS	(400 * NS_PER_MS)
 #define CLIENT_SETTLE_NS (10 * NS_PER_MS) /* to look again whether the first reports have come */
 #define CLIENT_GREET_NS 10000000000ull /* a connection that says nothing is closed */
 
@@ -443,6 +445,13 @@ static void client_try(struct client *client)
 		return;
 	}
 	server = route_pick(client->broker, client, why, sizeof(why));
+	/* What is known of memory and clients there is half a second old: they may have room already. */
+	if (!server && client->route.end == END_REFUSED && !client->route.tried &&
+	    loop_now_ns(client->loop) - client->opened_ns < CLIENT_ROOM_NS) {
+		client->route.end = END_NONE;
+		loop_timer_set(client->loop, &client->retry, loop_now_ns(client->loop) + CLIENT_LOOK_NS);
+		return;
+	}
 	if (!server) {
 		client_refuse(client, client->route.end ? client->route.end : END_NO_SERVER, why);
 		return;
