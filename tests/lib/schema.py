@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""`schema.py SCHEMA NAME FILE`: whether the JSON of FILE is as #/$defs/NAME says; what it has beyond that is told, and is no
-error. The part of JSON Schema that docs/json uses; another word in the schema is an error, so nothing goes unchecked."""
+"""`schema.py SCHEMA NAME FILE`: whether the JSON of FILE is as #/$defs/NAME says, and no more than
+that. The part of JSON Schema that docs/json uses; another word in the schema is an error, so nothing goes unchecked."""
 import json
 import re
 import sys
@@ -55,8 +55,7 @@ def main():
         value = json.load(file)
     wrong, unknown = [], set()
     check(root["$defs"][sys.argv[2]], value, root, sys.argv[2], wrong, unknown)
-    for name in sorted(re.sub(r"\[\d+\]", "[]", name) for name in unknown):
-        print("not in the schema: " + name)
+    wrong += ["not in the schema: " + name for name in sorted({re.sub(r"\[\d+\]", "[]", name) for name in unknown})]
     if wrong:
         sys.exit("\n".join(wrong))
 
