@@ -31,6 +31,7 @@
 #define CLIENT_AGAIN_NS 200000000ull  /* between two tries to get a lost link back: each has a time limit of its own */
 #define CLIENT_ROOM_NS	(1200 * NS_PER_MS) /* servers that have no room are asked again so long: two reports */
 #define CLIENT_LOOK_NS	(400 * NS_PER_MS)
+#define CLIENT_RELINK_NS (50 * NS_PER_MS) /* after a link that was lost under clients that attach */
 #define CLIENT_SETTLE_NS (10 * NS_PER_MS) /* to look again whether the first reports have come */
 #define CLIENT_GREET_NS 10000000000ull /* a connection that says nothing is closed */
 
@@ -450,6 +451,11 @@ static void client_try(struct client *client)
 	    loop_now_ns(client->loop) - client->opened_ns < CLIENT_ROOM_NS) {
 		client->route.end = END_NONE;
 		loop_timer_set(client->loop, &client->retry, loop_now_ns(client->loop) + CLIENT_LOOK_NS);
+		return;
+	}
+	/* CLIENT_OPEN_NS ends that, with what came of the last tries. */
+	if (!server && route_again(client->broker, &client->route, client->opened_ns)) {
+		loop_timer_set(client->loop, &client->retry, loop_now_ns(client->loop) + CLIENT_RELINK_NS);
 		return;
 	}
 	if (!server) {

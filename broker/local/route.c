@@ -35,6 +35,11 @@ struct server *route_pick(struct broker *broker, struct client *client, char *wh
 			 route->wanted);
 		return NULL;
 	}
+	if (route->again) {
+		route->again = false;
+		route->tried = 0;
+		*route->why = 0;
+	}
 	server = place_pick(broker_place(broker), client, route->tried, &route->decision, none, sizeof(none));
 	if (server >= 0) {
 		route->tried |= 1ull << server;
@@ -57,6 +62,16 @@ void route_failed(struct broker *broker, struct route *route, struct server *ser
 	for (unsigned i = 0; i < broker_server_count(broker); i++)
 		if (broker_server(broker, i) == server)
 			place_failed(broker_place(broker), i);
+}
+
+bool route_again(struct broker *broker, struct route *route, uint64_t since_ns)
+{
+	if (route->end)
+		return false;
+	for (unsigned i = 0; i < broker_server_count(broker); i++)
+		if (route->tried & 1ull << i && server_up_ns(broker_server(broker, i)) >= since_ns)
+			route->again = true;
+	return route->again;
 }
 
 void route_why(const struct route *route, char *why, size_t why_size)

@@ -40,6 +40,7 @@ struct server {
 	struct server_waiter *waiters;
 	uint64_t retry_ns;
 	uint64_t failed_ns;
+	uint64_t up_ns; /* when a link that was up ended */
 	struct loop_timer retry;
 	bool logged; /* the failure has been logged: repeats aren't */
 	bool reported;
@@ -139,6 +140,7 @@ static void server_lost(void *owner, struct link *link, int err, const char *why
 	if (was_ready) {
 		server->state = SERVER_WAITING;
 		server->logged = false;
+		server->up_ns = loop_now_ns(server->loop);
 	}
 	server->ops->lost(server->owner, server, why);
 	cache_server_lost(server->cache);
@@ -337,6 +339,11 @@ const char *server_why(const struct server *server)
 uint64_t server_failed_ns(const struct server *server)
 {
 	return server->failed_ns;
+}
+
+uint64_t server_up_ns(const struct server *server)
+{
+	return server->state == SERVER_READY ? loop_now_ns(server->loop) : server->up_ns;
 }
 
 uint64_t server_told_ns(const struct server *server)

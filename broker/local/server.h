@@ -58,6 +58,8 @@ const char *server_state(const struct server *server); /* idle, connecting, read
 const char *server_why(const struct server *server);   /* of the last failure; "" when it is ready */
 /* When it failed last, 0 if it hasn't since it was ready. */
 uint64_t server_failed_ns(const struct server *server);
+/* When its link was up last: now, if it is; 0: never. */
+uint64_t server_up_ns(const struct server *server);
 /* When its last report came; 0: none has. */
 uint64_t server_told_ns(const struct server *server);
 /* Nobody has tried it yet, or the first try is under way. */

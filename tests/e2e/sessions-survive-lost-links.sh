@@ -54,6 +54,15 @@ log_has broker "[1-9][0-9]* bytes of commands" || fail "no command was on its wa
 trouble delay 0
 trouble rate 0
 
+# ---- cut while a client attaches: it is let in by the next link ----
+# It waits for an answer that a slow network brings later than the cut.
+trouble delay 400
+start_bg young "$OUT/tests/fake/fake-client" "$TMP/broker.sock" echo 5
+sleep 0.2
+trouble cut
+trouble delay 0
+wait "$(bg_pid young)" || fail "a client that attached when the link was cut: $(cat "$TMP/young.log")"
+
 # ---- nothing reaches the broker for a time; nothing reaches either ----
 start_bg half "$OUT/tests/fake/fake-client" "$TMP/broker.sock" hold
 wait_for 10 test -s "$TMP/half.log"
