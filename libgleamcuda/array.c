@@ -293,7 +293,7 @@ CUresult do_cuArrayDestroy(struct call *call, CUarray hArray)
 	/* A level goes with the whole. */
 	if (array->mipmap)
 		return CUDA_ERROR_INVALID_HANDLE;
-	call->context = array->context;
+	call_in(call, array->context);
 	m.array = array->handle;
 	/* An earlier failure is told, and the array goes all the same. */
 	told = context_wait(call);
@@ -497,7 +497,7 @@ CUresult do_cuMipmappedArrayGetLevel(struct call *call, CUarray *pLevelArray, CU
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (level >= mipmap->level_count)
 		return CUDA_ERROR_INVALID_VALUE;
-	call->context = mipmap->context;
+	call_in(call, mipmap->context);
 	pthread_mutex_lock(&levels_lock);
 	if (!mipmap->levels[level])
 		result = level_open_locked(call, mipmap, handle, level);
@@ -532,7 +532,7 @@ CUresult do_cuMipmappedArrayDestroy(struct call *call, CUmipmappedArray hMipmapp
 	mipmap = handle_data(OBJECT_MIPMAP, m.mipmap);
 	if (!mipmap)
 		return CUDA_ERROR_INVALID_HANDLE;
-	call->context = mipmap->context;
+	call_in(call, mipmap->context);
 	told = context_wait(call);
 	result = call_open(call, OP_gleamMipmapEnd, msg_gleamMipmapEnd_size(&m));
 	if (result)

@@ -121,8 +121,10 @@ CUresult call_enter(struct call *call, enum api api, enum needs needs, bool ptds
 	if (!call->session || !call->thread)
 		return call->session ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_NOT_INITIALIZED;
 	call_counted(call);
-	if (call->thread->depth)
+	if (call->thread->depth) {
 		call->context = call->thread->stack[call->thread->depth - 1];
+		call->session = call->context->session;
+	}
 	if (needs == NEEDS_INIT)
 		return is_off(OFF_ALL) ? off_ask(call) : CUDA_SUCCESS;
 
@@ -134,7 +136,7 @@ CUresult call_enter_by(struct call *call, uint64_t handle)
 	if (call->context || !call->thread)
 		return CUDA_ERROR_INVALID_CONTEXT; /* it was told of another reason */
 	/* NULL, 1 and 2 are the current context's streams. */
-	call->context = handle > 2 ? handle_context(handle) : NULL;
+	call_in(call, handle > 2 ? handle_context(handle) : NULL);
 	return call->context ? context_check(call) : CUDA_ERROR_INVALID_CONTEXT;
 }
 
@@ -145,8 +147,19 @@ CUresult call_enter_at(struct call *call, uint64_t address)
 	if (call->context || !call->thread || !range_find(address, &range))
 		return CUDA_ERROR_INVALID_CONTEXT;
 	/* Memory of pools belongs to a device. */
-	call->context = range.context ? range.context : context_primary(range.device);
+	call_in(call, range.context ? range.context : context_primary(range.device));
 	return call->context ? context_check(call) : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+void call_to(struct call *call, struct session *session)
+{
+	if (call->session == session)
+		return;
+	/* Slots are of the server that answers into them. */
+	if (call->slot != NO_SLOT)
+		session_slot_give(call->session, call->slot);
+	call->slot = NO_SLOT;
+	call->session = session;
 }
 
 void call_start(struct call *call, struct session *session, struct context *context)

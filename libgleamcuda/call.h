@@ -68,6 +68,11 @@ CUresult call_enter(struct call *call, enum api api, enum needs needs, bool ptds
 CUresult call_enter_by(struct call *call, uint64_t handle);
 CUresult call_enter_at(struct call *call, uint64_t address);
 CUresult call_leave(struct call *call, CUresult result);
+/*
+ * What the call sends from now on goes to another server. What an earlier wait brought (call->r) is over then. See call_in() in
+ * context.h.
+ */
+void call_to(struct call *call, struct session *session);
 /* Told of every call that fails, where it is left. NULL until there is somebody (logs.c). Atomic. */
 extern void (*call_failed)(const struct call *call, CUresult result);
 /* For what the library sends by itself (service thread, clean-up): as if entered, with @context (may be NULL). Needs a

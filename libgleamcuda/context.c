@@ -129,6 +129,11 @@ void context_activate_locked(struct call *call, struct context *context, CUresul
 		.primary = context->primary,
 	};
 
+	/* To the context's server, which may know nothing of the current one. */
+	if (call->session != context->session) {
+		call_to(call, context->session);
+		call->context = NULL;
+	}
 	*result_out = call_open(call, OP_gleamContextOpen, msg_gleamContextOpen_size(&m));
 	if (*result_out)
 		return;
@@ -164,7 +169,7 @@ struct cls_block *context_deactivate_locked(struct call *call, struct context *c
 	cls = cls_detach_locked(context);
 	pthread_mutex_unlock(&context->lock);
 
-	call->context = context;
+	call_in(call, context);
 	for (int i = 0; i < CLOSE_HOOKS_MAX; i++) {
 		void (*hook)(struct context *closed) = __atomic_load_n(&hooks[i], __ATOMIC_ACQUIRE);
 
@@ -183,7 +188,7 @@ struct cls_block *context_deactivate_locked(struct call *call, struct context *c
 /* The driver waits for a context's work before it takes the context away; failures are told to nobody any more. */
 static void work_wait(struct call *call, struct context *context)
 {
-	call->context = context;
+	call_in(call, context);
 	context_wait(call);
 }
 
@@ -498,9 +503,9 @@ CUresult do_cuCtxSynchronize_v2(struct call *call, CUcontext ctx)
 		return result;
 	if (!is_active(context))
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	call_in(call, context);
 	if (session_is_dead(call->session))
 		return session_death(call->session);
-	call->context = context;
 	result = (CUresult)__atomic_load_n(&context->error, __ATOMIC_RELAXED);
 	return result ? result : context_wait(call);
 }

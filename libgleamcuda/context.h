@@ -14,8 +14,8 @@
 #include "broker/proto/cuda_abi.h"
 #include "broker/proto/ring.h"
 #include "broker/proto/snapshot.h"
+#include "libgleamcuda/call.h"
 
-struct call;
 struct cls_block;
 struct session;
 
@@ -53,6 +53,14 @@ struct context {
 	uint32_t owed;	     /* a failure that the library has met on its own account; the next wait tells it */
 	uint32_t stacked;   /* entries of all threads' stacks that are this one: its place isn't used again before they go */
 };
+
+/* What the call sends from now on is sent in @context, and so to its server; NULL: in none, to the server that it was at. */
+static inline void call_in(struct call *call, struct context *context)
+{
+	call->context = context;
+	if (__builtin_expect(context && call->session != context->session, 0))
+		call_to(call, context->session);
+}
 
 /* What a thread has: made at its first call, freed when it ends. */
 struct thread {

@@ -45,6 +45,13 @@ static CUresult event_of(struct call *call, CUevent hEvent, uint64_t *handle_out
 	return *event_out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
+/* Events may be asked about while a context of another server is current. */
+static void event_at(struct call *call, struct event *event)
+{
+	if (event->context->session != call->session)
+		call_in(call, event->context);
+}
+
 CUresult do_cuEventCreate(struct call *call, CUevent *phEvent, unsigned int Flags)
 {
 	struct msg_cuEventCreate m = { .Flags = Flags };
@@ -115,7 +122,7 @@ CUresult do_cuEventDestroy_v2(struct call *call, CUevent hEvent)
 	if (result)
 		return result;
 	/* Events may be destroyed while another context is current: the message goes in the event's own. */
-	call->context = event->context;
+	call_in(call, event->context);
 	result = call_open(call, OP_cuEventDestroy_v2, msg_cuEventDestroy_v2_size(&m));
 	if (result)
 		return result;
@@ -250,6 +257,7 @@ CUresult do_cuEventQuery(struct call *call, CUevent hEvent)
 		return result;
 	if (event_mark(event))
 		return capture_asked(&event->mark);
+	event_at(call, event);
 	return event_done(call, event) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
@@ -268,6 +276,7 @@ CUresult do_cuEventSynchronize(struct call *call, CUevent hEvent)
 
 	if (!seq)
 		return CUDA_SUCCESS;
+	event_at(call, event);
 	/* The worker pushes the word right after the record has completed: no trip, only the wait. */
 	result = call_wait_progress(call, __atomic_load_n(&event->word, __ATOMIC_RELAXED), seq, event->context);
 	if (result)
@@ -296,6 +305,10 @@ CUresult do_cuEventElapsedTime_v2(struct call *call, float *pMilliseconds, CUeve
 		return capture_asked(event_mark(start) ? &start->mark : &end->mark);
 	if ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING || !start->seq || !end->seq)
 		return CUDA_ERROR_INVALID_HANDLE;
+	/* Clocks of two servers have no difference. */
+	if (start->context->session != end->context->session)
+		return CUDA_ERROR_INVALID_HANDLE;
+	event_at(call, start);
 	if (!event_done(call, start) || !event_done(call, end))
 		return CUDA_ERROR_NOT_READY;
 	/* A synchronise has said so before the device: now its clock is wanted. */

@@ -52,7 +52,7 @@ static CUresult slot_enter(struct call *call, enum api api, struct context *cont
 		return CUDA_ERROR_INVALID_CONTEXT;
 	if (!is_active(context))
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-	call->context = context;
+	call_in(call, context);
 	return CUDA_SUCCESS;
 }
 

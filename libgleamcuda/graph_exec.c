@@ -121,7 +121,7 @@ static CUresult instantiate(struct call *call, CUgraphExec *exec_out, CUgraph hG
 	if (!exec->holder || graph_holds_clone(graph, exec->holder))
 		result = CUDA_ERROR_OUT_OF_MEMORY;
 	graph_unlock();
-	call->context = exec->context;
+	call_in(call, exec->context);
 	if (!result)
 		result = graph_plan_stage(call, exec->plan);
 	if (!result && exec->plan->stages)
@@ -205,7 +205,7 @@ static void exec_end(struct call *call, struct graph_exec *exec, bool tell)
 {
 	if (!handle_end(exec->handle))
 		return; /* another thread had it */
-	call->context = exec->context;
+	call_in(call, exec->context);
 	if (tell) {
 		parts_end(call, exec->plan);
 		if (exec->done)

@@ -104,7 +104,7 @@ static CUresult update(struct call *call, CUgraphExec hGraphExec, CUgraph hGraph
 	if (!exec)
 		return CUDA_ERROR_INVALID_VALUE;
 	info->result = CU_GRAPH_EXEC_UPDATE_ERROR;
-	call->context = exec->context;
+	call_in(call, exec->context);
 	old = exec->plan;
 	graph_lock();
 	graph = graph_find(hGraph);
@@ -228,7 +228,7 @@ static CUresult set(struct call *call, CUgraphExec hGraphExec, CUgraphNode hNode
 
 	if (!step || step->work.type != work->type)
 		goto free_old;
-	call->context = exec->context;
+	call_in(call, exec->context);
 	if (work->type == CU_GRAPH_NODE_TYPE_KERNEL && work->context != step->work.context)
 		goto free_old;
 	new = *step;
@@ -416,7 +416,7 @@ CUresult do_cuGraphNodeSetEnabled(struct call *call, CUgraphExec hGraphExec, CUg
 
 	if (!step || !can_be_off(step))
 		return CUDA_ERROR_INVALID_VALUE;
-	call->context = exec->context;
+	call_in(call, exec->context);
 	if (step->place != NO_PLACE) {
 		struct msg_gleamGraphSwitch m = { .stream = WIRE_STREAM_LEGACY, .place = step->place,
 						  .graph = exec->plan->parts[step->phase].wire, .on = isEnabled != 0 };

@@ -85,7 +85,7 @@ CUresult do_cuFuncSetAttribute(struct call *call, CUfunction hfunc, CUfunction_a
 	if (result)
 		return result;
 	m.hfunc = function->handle;
-	call->context = function->context;
+	call_in(call, function->context);
 	/* Set again to what it is: frameworks do that before each launch. */
 	if (function_value(function, attrib) == value)
 		return CUDA_SUCCESS;
@@ -184,7 +184,7 @@ CUresult do_cuFuncSetCacheConfig(struct call *call, CUfunction hfunc, CUfunc_cac
 	if ((unsigned int)config > CU_FUNC_CACHE_PREFER_EQUAL)
 		return CUDA_ERROR_INVALID_VALUE;
 	m.hfunc = function->handle;
-	call->context = function->context;
+	call_in(call, function->context);
 	result = call_open(call, OP_cuFuncSetCacheConfig, msg_cuFuncSetCacheConfig_size(&m));
 	if (result)
 		return result;
@@ -234,7 +234,7 @@ CUresult do_cuFuncSetSharedMemConfig(struct call *call, CUfunction hfunc, CUshar
 	if ((unsigned int)config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE)
 		return CUDA_ERROR_INVALID_VALUE;
 	m.hfunc = function->handle;
-	call->context = function->context;
+	call_in(call, function->context);
 	result = call_open(call, OP_cuFuncSetSharedMemConfig, msg_cuFuncSetSharedMemConfig_size(&m));
 	if (result)
 		return result;

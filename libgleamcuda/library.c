@@ -229,7 +229,7 @@ CUresult library_module(struct call *call, struct program *library, struct conte
 		}
 		module->library = library;
 		m.pMod = module->handle;
-		call->context = context;
+		call_in(call, context);
 		result = call_open(call, OP_cuLibraryGetModule, msg_cuLibraryGetModule_size(&m));
 		if (!result) {
 			msg_cuLibraryGetModule_put(&call->w, &m);
@@ -238,7 +238,7 @@ CUresult library_module(struct call *call, struct program *library, struct conte
 		} else {
 			program_free(module);
 		}
-		call->context = current;
+		call_in(call, current);
 	}
 unlock:
 	pthread_mutex_unlock(&library->lock);
@@ -296,7 +296,7 @@ static CUresult managed_context(struct call *call)
 
 	if (call->context && __atomic_load_n(&call->context->active, __ATOMIC_ACQUIRE))
 		return CUDA_SUCCESS;
-	call->context = context_primary(0);
+	call_in(call, context_primary(0));
 	if (!call->context)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	if (__atomic_load_n(&call->context->active, __ATOMIC_ACQUIRE))

@@ -46,7 +46,7 @@ static CUresult link_of(struct call *call, CUlinkState state, struct link **link
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (!__atomic_load_n(&link->context->active, __ATOMIC_ACQUIRE))
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-	call->context = link->context;
+	call_in(call, link->context);
 	*link_out = link;
 	return CUDA_SUCCESS;
 }

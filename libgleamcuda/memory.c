@@ -108,7 +108,7 @@ CUresult memory_free(struct call *call, uint64_t address)
 	/* Of two threads that free one address, one finds it. */
 	if (range_remove(address, false, &range))
 		return CUDA_ERROR_INVALID_VALUE;
-	call->context = range.context;
+	call_in(call, range.context);
 	if (range.kind == RANGE_MANAGED)
 		return managed_give(call, &range);
 	return memory_give(call, range.start, range.size, range.owner);

@@ -81,7 +81,7 @@ CUresult do_cuModuleUnload(struct call *call, CUmodule hmod)
 	if (module->library)
 		return CUDA_ERROR_NOT_PERMITTED;
 	m.hmod = module->handle;
-	call->context = module->context;
+	call_in(call, module->context);
 	result = call_open(call, OP_cuModuleUnload, msg_cuModuleUnload_size(&m));
 	if (result)
 		return result;
@@ -106,7 +106,7 @@ CUresult do_cuModuleGetFunction(struct call *call, CUfunction *hfunc, CUmodule h
 		return CUDA_ERROR_INVALID_VALUE;
 	result = program_find(call, module, name, &info);
 	if (!result) {
-		call->context = module->context;
+		call_in(call, module->context);
 		result = program_function(call, module, info, &function);
 	}
 	if (!result)
@@ -152,7 +152,7 @@ CUresult do_cuModuleEnumerateFunctions(struct call *call, CUfunction *functions,
 		result = listed(call, module, &answer);
 	if (result)
 		return result;
-	call->context = module->context;
+	call_in(call, module->context);
 	for (uint32_t i = 0; i < numFunctions && i < answer_count(answer); i++) {
 		struct function *function;
 
@@ -178,7 +178,7 @@ CUresult module_each_function(CUmodule hmod, void (*each)(void *user, CUfunction
 	for (uint32_t i = 0; !result && i < answer_count(answer); i++) {
 		struct function *function;
 
-		call.context = module->context;
+		call_in(&call, module->context);
 		result = program_function(&call, module, answer_at(answer, i), &function);
 		if (!result)
 			each(user, (CUfunction)(uintptr_t)function->handle);

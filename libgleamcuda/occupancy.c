@@ -349,7 +349,7 @@ static CUresult cluster_question(struct call *call, int *value_out, CUfunction f
 	result = launch_attributes(call, &launch, config->attrs, config->numAttrs);
 	if (result)
 		return result;
-	call->context = function->context;
+	call_in(call, function->context);
 	cluster_key(&key, function, &launch, active);
 	if (cluster_remembered(&key, &result, value_out))
 		return result;

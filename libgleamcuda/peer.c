@@ -106,10 +106,10 @@ CUresult peer_copy_order(struct call *call, uint64_t dst, uint64_t src, bool aft
 		if (!other || other == current || (other->device != to && other->device != from) ||
 		    !__atomic_load_n(&other->active, __ATOMIC_ACQUIRE))
 			continue;
-		call->context = other;
+		call_in(call, other);
 		result = context_wait(call);
 	}
-	call->context = current;
+	call_in(call, current);
 	return after ? context_wait(call) : result;
 }
 

@@ -182,7 +182,7 @@ static void synchronised_one(uint64_t handle, void *data)
 	if (!pool || pool->reserved <= pool->threshold)
 		return;
 	context = context_primary(pool->device);
-	call_start(&call, session_current(), context);
+	call_start(&call, context->session, context);
 	pool_trim(&call, pool, pool->threshold);
 	call_leave(&call, CUDA_SUCCESS);
 }
@@ -219,10 +219,9 @@ static CUresult block_take(struct call *call, struct block *block, const struct 
 	struct context *current = call->context;
 	CUresult result;
 
-	call->context = stream->context->device == block->pool->device ? stream->context :
-									  context_primary(block->pool->device);
+	call_in(call, stream->context->device == block->pool->device ? stream->context : context_primary(block->pool->device));
 	result = memory_take(call, block->size, &block->address, &block->owner);
-	call->context = current;
+	call_in(call, current);
 	return result;
 }
 
@@ -498,7 +497,7 @@ CUresult do_cuMemPoolDestroy(struct call *call, CUmemoryPool handle)
 	last = !pool->used;
 	pthread_mutex_unlock(&lock);
 	if (!call->context)
-		call->context = context_primary(pool->device);
+		call_in(call, context_primary(pool->device));
 	for (int d = 0; d < device_count(); d++)
 		if (pool->open >> d & 1)
 			pool_open(call, pool, d, false);
@@ -529,7 +528,7 @@ CUresult do_cuMemPoolTrimTo(struct call *call, CUmemoryPool handle, size_t minBy
 	if (!pool)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!call->context)
-		call->context = context_primary(pool->device);
+		call_in(call, context_primary(pool->device));
 	pool_trim(call, pool, minBytesToKeep);
 	return CUDA_SUCCESS;
 }
@@ -727,7 +726,7 @@ CUresult do_cuMemPoolImportPointer(struct call *call, CUdeviceptr *ptr_out, CUme
 	if (token.magic != SHARE_MAGIC || token.kind != SHARE_POINTER)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!call->context)
-		call->context = context_primary(pool->device);
+		call_in(call, context_primary(pool->device));
 	result = share_open(call, &token, &address);
 	if (!result)
 		*ptr_out = address;

@@ -52,7 +52,7 @@ static void primary_end(struct call *call, struct context *context, bool only_un
 {
 	struct cls_block *cls = NULL;
 
-	call->context = context;
+	call_in(call, context);
 	if (__atomic_load_n(&context->active, __ATOMIC_ACQUIRE))
 		context_wait(call);
 	pthread_mutex_lock(&lifecycle_lock);

@@ -410,7 +410,7 @@ CUresult function_handle(struct call *call, struct function *function, uint64_t 
 
 		m.pFunc = handle_new(OBJECT_FUNCTION, function->context, function);
 		/* The worker makes it in the frame's context. */
-		call->context = function->context;
+		call_in(call, function->context);
 		result = m.pFunc ? call_open(call, OP_cuKernelGetFunction, msg_cuKernelGetFunction_size(&m)) :
 				   CUDA_ERROR_OUT_OF_MEMORY;
 		if (!result) {
@@ -421,7 +421,7 @@ CUresult function_handle(struct call *call, struct function *function, uint64_t 
 		} else if (m.pFunc) {
 			handle_end(m.pFunc);
 		}
-		call->context = current;
+		call_in(call, current);
 	}
 	pthread_mutex_unlock(&program->lock);
 	if (!result)
@@ -557,7 +557,7 @@ CUresult function_ready_slowly(struct call *call, struct function *function)
 	struct context *current = call->context;
 	CUresult result;
 
-	call->context = function->context;
+	call_in(call, function->context);
 	if (function->kernel) {
 		struct kernel_values *of_kernel;
 
@@ -574,7 +574,7 @@ CUresult function_ready_slowly(struct call *call, struct function *function)
 
 		result = image_ask(call, program->handle, program->answer, function->info->name, &info, ignored);
 	}
-	call->context = current;
+	call_in(call, current);
 	if (result)
 		return result;
 	pthread_mutex_lock(&program->lock);

@@ -75,7 +75,7 @@ CUresult call_stream_named(struct call *call, CUstream stream, uint64_t *handle_
 	if (!__atomic_load_n(&s->context->active, __ATOMIC_ACQUIRE))
 		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
 	/* A stream of another context: the call runs in the stream's own. */
-	call->context = s->context;
+	call_in(call, s->context);
 	*handle_out = value;
 	return fence_pass(call, value);
 }

@@ -141,7 +141,7 @@ CUresult program_variable(struct call *call, struct program *program, const char
 
 	struct context *current = call->context;
 
-	call->context = context;
+	call_in(call, context);
 	result = variable_ask(call, program, name, &address, &size, &managed);
 	if (!result) {
 		pthread_mutex_lock(&program->lock);
@@ -149,7 +149,7 @@ CUresult program_variable(struct call *call, struct program *program, const char
 			result = variable_remember_locked(call, program, context, name, address, size, managed);
 		pthread_mutex_unlock(&program->lock);
 	}
-	call->context = current;
+	call_in(call, current);
 	if (result)
 		return result;
 	*address_out = address;

@@ -97,6 +97,12 @@ struct call fake_call(void)
 	return (struct call){ .thread = &thread, .context = &fake_contexts[0], .session = &session };
 }
 
+/* One server is all there is. */
+void call_to(struct call *call, struct session *to)
+{
+	call->session = to;
+}
+
 void fake_check_balance(void)
 {
 	if (cells_out || frame_open)
