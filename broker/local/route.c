@@ -35,11 +35,6 @@ struct server *route_pick(struct broker *broker, struct client *client, char *wh
 			 route->wanted);
 		return NULL;
 	}
-	if (route->again) {
-		route->again = false;
-		route->tried = 0;
-		*route->why = 0;
-	}
 	server = place_pick(broker_place(broker), client, route->tried, &route->decision, none, sizeof(none));
 	if (server >= 0) {
 		route->tried |= 1ull << server;
@@ -57,8 +52,12 @@ struct server *route_pick(struct broker *broker, struct client *client, char *wh
 void route_failed(struct broker *broker, struct route *route, struct server *server, const char *why)
 {
 	size_t at = strlen(route->why);
+	char said[ROUTE_WHY_SIZE];
 
-	snprintf(route->why + at, sizeof(route->why) - at, "%s%s: %s", at ? "; " : "", server_name(server), why);
+	/* Tried again and again, it is named once for each reason. */
+	snprintf(said, sizeof(said), "%s: %s", server_name(server), why);
+	if (!strstr(route->why, said))
+		snprintf(route->why + at, sizeof(route->why) - at, "%s%s", at ? "; " : "", said);
 	for (unsigned i = 0; i < broker_server_count(broker); i++)
 		if (broker_server(broker, i) == server)
 			place_failed(broker_place(broker), i);
@@ -66,12 +65,14 @@ void route_failed(struct broker *broker, struct route *route, struct server *ser
 
 bool route_again(struct broker *broker, struct route *route, uint64_t since_ns)
 {
-	if (route->end)
-		return false;
-	for (unsigned i = 0; i < broker_server_count(broker); i++)
+	bool again = false;
+
+	for (unsigned i = 0; i < broker_server_count(broker) && !route->end; i++)
 		if (route->tried & 1ull << i && server_up_ns(broker_server(broker, i)) >= since_ns)
-			route->again = true;
-	return route->again;
+			again = true;
+	if (again)
+		route->tried = 0;
+	return again;
 }
 
 void route_why(const struct route *route, char *why, size_t why_size)

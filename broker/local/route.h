@@ -23,7 +23,6 @@ struct server;
 struct route {
 	char wanted[CONF_NAME_SIZE]; /* by GLEAM_SERVER; "": any */
 	uint64_t tried;		     /* bit per server */
-	bool again;		     /* all have been tried, and will be once more */
 	struct place_program program;
 	uint64_t decision;	     /* of the scheduler, the newest */
 	enum session_end end;	     /* what the last server that answered said */
@@ -35,7 +34,7 @@ struct server *route_pick(struct broker *broker, struct client *client, char *wh
 void route_failed(struct broker *broker, struct route *route, struct server *server, const char *why);
 /*
  * Whether it is worth trying them all once more: none has answered, but the link to one of them was up after @since_ns. Nobody
- * is to be refused because a link was cut just then. The next route_pick() begins anew.
+ * is to be refused because a link was cut just then. If so, the next route_pick() begins anew.
  */
 bool route_again(struct broker *broker, struct route *route, uint64_t since_ns);
 void route_why(const struct route *route, char *why, size_t why_size);
