@@ -48,6 +48,26 @@ grep -q "^    line 100\$" "$TMP/said" || fail "the end of the log is not shown"
 grep -q "^    line 61\$" "$TMP/said" || fail "less than 40 lines are shown"
 if grep -q "^    line 60\$" "$TMP/said"; then fail "more than 40 lines are shown"; fi
 
+# a second run, alone, where it is asked for: what passes then is named, what fails again has failed
+make_test unsteady.sh <<END
+[ -e $TMP/been ] && exit 0
+touch $TMP/been
+echo "the first time"
+exit 4
+END
+fails_saying "exit status 4" "$TMP/t/unsteady.sh"
+rm "$TMP/been"
+runner --again 2 "$TMP/t/good.sh" "$TMP/t/unsteady.sh" || fail "it did not pass the second time: $(cat "$TMP/said")"
+same "last line" "2 passed, 0 failed" "$(last)"
+grep -q "exit status 4" "$TMP/said" || fail "the first failure is not shown"
+same "the line before" "  unsteady t/unsteady: failed, then passed alone" "$(tail -n 2 "$TMP/said" | head -n 1)"
+grep -q "the first time" "$TMP/out/test-logs/t/unsteady.first.log" || fail "the first log is gone"
+rm "$TMP/been"
+if runner --again 1 "$TMP/t/bad.sh" "$TMP/t/unsteady.sh"; then fail "two failures were run again, one may be"; fi
+same "last line" "0 passed, 2 failed" "$(last)"
+if runner --again 1 "$TMP/t/bad.sh"; then fail "a failing test passed when it was run again"; fi
+same "last line" "0 passed, 1 failed" "$(last)"
+
 # a program that cmocka makes: 77 failures are no skip
 make_test cmocka-like.sh <<<'echo "[  FAILED  ] 77 test(s)"; echo bye; exit 77'
 fails_saying "77 failures" "$TMP/t/cmocka-like.sh"

@@ -83,5 +83,5 @@ check-long:
 
 # UNIT_TESTS is complete when this recipe runs, not yet while this fragment is read.
 run-tests: all unit-tests $(FUZZ_REPLAYS)
-	$(Q)$(PYTHON) tests/run -j $(J) --out $(O) --slow $(TEST_SLOW) $(if $(T),--only '$(T)') \
+	$(Q)$(PYTHON) tests/run -j $(J) --out $(O) --slow $(TEST_SLOW) $(if $(AGAIN),--again $(AGAIN)) $(if $(T),--only '$(T)') \
 		$(UNIT_TESTS) $(FUZZ_REPLAYS) $(SCRIPT_TESTS)
