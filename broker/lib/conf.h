@@ -65,6 +65,7 @@ struct conf {
 	char cache_dir[CONF_PATH_SIZE]; /* "": the default place; "no": none */
 	char mount[CONF_PATH_SIZE]; /* where /gleam is; "": nowhere */
 	char policy[CONF_NAME_SIZE];
+	bool migrate;		       /* programs are moved where they run better, without being asked */
 	bool discover;		       /* servers of the LAN are looked for, and this one is announced, by DNS-SD */
 	char profiles[CONF_PATH_SIZE]; /* file that remembers programs; "": the default place; "no": none */
 };

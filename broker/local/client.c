@@ -172,9 +172,9 @@ static void client_gone(struct client *client)
 	if (client->state == CLIENT_GONE)
 		return;
 	client_log_calls(client);
-	if (client->asks)
-		move_unheard(client->asks);
-	client->asks = NULL;
+	if (client->asks_gone)
+		client->asks_gone(client->asks);
+	client->asks_gone = NULL;
 	if (client->placed)
 		place_client_over(broker_place(client->broker), client, client->state == CLIENT_LIVE);
 	if (client->state == CLIENT_LIVE)

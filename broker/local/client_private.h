@@ -68,6 +68,12 @@ struct client {
 	bool bulk_was;	      /* and whether it was so */
 	uint64_t uploaded;    /* bytes of commands and pieces, whether the cache had them or not */
 	uint64_t memory_most; /* bytes of device memory */
+	/* what it used on other servers, before it was moved: seconds of the reference GPU, of work; and bulk_ns then */
+	struct client_before {
+		double gpu;
+		double gpu_wall;
+		uint64_t bulk_ns;
+	} before;
 	struct report_seat seat; /* what its node has told of it */
 	uint64_t seat_ns;	 /* when */
 	uint32_t latency_best_us;
@@ -105,7 +111,10 @@ struct client {
 	struct cache_client *cache; /* NULL: nothing of it is cached */
 	/* A move (move.h). Positions of the worker's ring are the client's plus delta, a multiple of the ring's size. */
 	struct move *move; /* NULL: none */
-	struct move *asks; /* somebody who asks: the move whose end he waits for */
+	uint64_t drain;	   /* number of the drain that has seen to it; 0: none */
+	/* Somebody who asks for what takes time: what is told that he is gone, with whatever that is; NULL: he waits for nothing. */
+	void (*asks_gone)(void *asks);
+	void *asks;
 	uint64_t delta;
 	bool held;  /* no commands of it go out */
 	bool taken; /* the worker's ring is wire's: what is beyond the client's position there is the broker's */

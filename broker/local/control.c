@@ -3,9 +3,7 @@
  * Answers to gleamctl, and to the clients' NVML. Control thread; see control.h.
  *
  *	{"cmd":"version"}  {"cmd":"status"}  {"cmd":"servers"}  {"cmd":"clients"}  {"cmd":"clients","pid":N}
- *	and what control_sched.h and control_cache.h have
- *	and what control_sched.h has
- *	{"cmd":"migrate","pid":N,"server":"NAME","gpu":N}: control_move.c
+ *	and what control_sched.h, control_cache.h and control_move.h have
  *
  * With a pid the per-call table comes, too. What isn't understood is answered by {"error": "..."}.
  */
@@ -282,7 +280,7 @@ static void answer_make(struct broker *broker, uid_t uid, const char *request, i
 		put_clients(json, broker, state, uid, pid ? pid->number : 0);
 		json_close(json, '}');
 	} else {
-		put_error(json, "gleamd knows the commands version, status, servers, clients, policy, decisions, drain and cache");
+		put_error(json, "gleamd knows the commands version, status, servers, clients, policy, decisions, drain, migrate and cache");
 	}
 	state_free(state);
 }
@@ -326,6 +324,20 @@ int control_send(struct client *client, struct json *json)
 	free(json->text);
 	json->text = NULL;
 	return err;
+}
+
+void control_news(struct client *client, struct json *json)
+{
+	uint8_t packet[4096];
+	struct writer w = writer_on(packet, sizeof(packet));
+
+	put_u32(&w, LOCAL_NEWS);
+	put_str(&w, json->fault ? "{}" : json->text);
+	/* One that is lost is followed by others. */
+	if (!w.fault)
+		client_packet(client, packet, w.at, NULL, 0);
+	free(json->text);
+	json->text = NULL;
 }
 
 /* ---- GPUs of the servers and who of this machine has them, for the client's NVML ---- */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gleamctl's wish that a program moves. Control thread; see control_move.h. */
+/* gleamctl's wishes that programs move. Control thread; see control_move.h. */
 #include "broker/local/control_move.h"
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -11,9 +12,8 @@
 #include "broker/local/broker.h"
 #include "broker/local/client_private.h"
 #include "broker/local/control.h"
-#include "broker/local/move.h"
-
-#define MOVES_MAX 4u /* at a time: each takes memory here, and its share of two links */
+#include "broker/local/drain.h"
+#include "broker/local/place.h"
 
 static void refuse(struct json *json, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void refuse(struct json *json, const char *format, ...)
@@ -29,127 +29,190 @@ static void refuse(struct json *json, const char *format, ...)
 	json_close(json, '}');
 }
 
-static void moved(void *arg, const struct move_result *result)
+static void put_news(struct json *json, const struct move_news *news)
+{
+	json_open(json, NULL, '{');
+	move_news_json(json, news);
+	if (news->over) {
+		json_bool(json, "moved", news->done);
+		json_str(json, "why", news->done ? "" : news->why);
+	}
+	json_close(json, '}');
+}
+
+static void tell(struct client *asker, const struct move_news *news)
+{
+	struct json json = { 0 };
+
+	put_news(&json, news);
+	control_news(asker, &json);
+}
+
+/* ---- one ---- */
+
+static void moved(void *arg, const struct move_news *news)
 {
 	struct client *asker = arg;
 	struct json json = { 0 };
 
-	if (!result) {
-		/* A blank, and more to come: whoever waits sees that it goes on. */
-		static const uint8_t blank[] = { LOCAL_JSON, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, ' ', 0 };
-
-		client_packet(asker, blank, sizeof(blank), NULL, 0);
+	if (!news->over) {
+		tell(asker, news);
 		return;
 	}
-	asker->asks = NULL;
-	if (!result->done) {
-		refuse(&json, "%s", result->why);
+	asker->asks_gone = NULL;
+	if (!news->done) {
+		refuse(&json, "%s", news->why);
 	} else {
 		json_open(&json, NULL, '{');
-		json_str(&json, "from", result->from);
-		json_str(&json, "to", result->to);
-		json_u64(&json, "memory", result->memory);
-		json_u64(&json, "bytes", result->bytes);
-		json_fixed(&json, "pause_ms", (double)result->pause_ns / 1e6, 1);
-		json_fixed(&json, "total_s", (double)result->total_ns / 1e9, 3);
+		move_news_json(&json, news);
 		json_close(&json, '}');
 	}
 	/* It may not be there any more; then it has its own end. */
 	control_send(asker, &json);
 }
 
-static struct server *server_find(const struct broker *broker, const char *name)
+static void asker_gone(void *asks)
 {
-	for (unsigned i = 0; i < broker_server_count(broker); i++)
-		if (strcmp(server_name(broker_server(broker, i)), name) == 0)
-			return broker_server(broker, i);
-	return NULL;
+	move_unheard(asks);
 }
 
-/* Another one than it is on. */
-static struct server *server_other(const struct broker *broker, const struct client *client)
+static bool migrate(struct broker *broker, struct client *asker, uid_t uid, const struct json_field *fields, unsigned count,
+		    struct json *json)
 {
-	for (unsigned i = 0; i < broker_server_count(broker); i++)
-		if (broker_server(broker, i) != client->server)
-			return broker_server(broker, i);
-	return NULL;
-}
+	const struct json_field *pid = json_field(fields, count, "pid");
+	const struct json_field *name = json_field(fields, count, "server");
+	const struct json_field *gpu = json_field(fields, count, "gpu");
+	struct server *to = NULL;
+	struct client *client;
+	char why[MOVE_WHY_SIZE];
 
-/* Sessions of a pid: a process has one as a rule. */
-static struct client *client_find(const struct broker *broker, uint64_t pid)
-{
-	for (unsigned i = 0; i < broker_client_count(broker); i++) {
-		struct client *client = broker_client(broker, i);
-
-		if ((uint64_t)client->pid == pid &&
-		    (client->state == CLIENT_LIVE || client->state == CLIENT_OPENING || client->state == CLIENT_DEAD))
-			return client;
+	if (!pid || !pid->is_number || (name && name->is_number) || (gpu && (!gpu->is_number || gpu->number > 63))) {
+		refuse(json, "migrate wants a \"pid\", and may have a \"server\" and the number of a \"gpu\" of it");
+		return false;
 	}
-	return NULL;
+	client = move_ask_client(broker, pid->number, uid);
+	/* Whose it is isn't told to strangers. */
+	if (!client) {
+		refuse(json, "no program of yours with pid %llu uses Gleam on this machine; gleamctl clients lists those that do",
+		       (unsigned long long)pid->number);
+		return false;
+	}
+	if (name) {
+		to = move_ask_server(broker, name->text);
+		if (!to) {
+			refuse(json, "there is no server `%s`; gleamctl servers lists those that are known", name->text);
+			return false;
+		}
+	}
+	if (move_ask(broker, client, to, gpu ? (int)gpu->number : -1, moved, asker, why, sizeof(why))) {
+		refuse(json, "%s", why);
+		return false;
+	}
+	asker->asks = client->move;
+	asker->asks_gone = asker_gone;
+	return true;
 }
 
-static unsigned moves_count(const struct broker *broker)
-{
-	unsigned count = 0;
+/* ---- all of a server ---- */
 
-	for (unsigned i = 0; i < broker_client_count(broker); i++)
-		count += broker_client(broker, i)->move != NULL;
-	return count;
+/* Whoever waits for a drain: its answer grows meanwhile. */
+struct drainer {
+	struct broker *broker;
+	struct client *asker;
+	struct server *server;
+	struct drain *drain;
+	struct json json;
+};
+
+static void drainer_free(struct drainer *drainer)
+{
+	free(drainer->json.text);
+	free(drainer);
+}
+
+static void drainer_gone(void *asks)
+{
+	struct drainer *drainer = asks;
+
+	drain_unheard(drainer->drain);
+	drainer_free(drainer);
+}
+
+static void drained(void *arg, const struct move_news *news)
+{
+	struct drainer *drainer = arg;
+	struct place *place = broker_place(drainer->broker);
+	struct client *asker = drainer->asker;
+
+	if (news) {
+		if (news->over)
+			put_news(&drainer->json, news);
+		tell(asker, news);
+		return;
+	}
+	json_close(&drainer->json, ']');
+	json_str(&drainer->json, "server", server_name(drainer->server));
+	json_bool(&drainer->json, "drained", true);
+	json_u64(&drainer->json, "clients", place_clients(place, (unsigned)place_server_index(place, drainer->server)));
+	json_close(&drainer->json, '}');
+	asker->asks_gone = NULL;
+	control_send(asker, &drainer->json); /* takes its text */
+	drainer_free(drainer);
+}
+
+static bool drain(struct broker *broker, struct client *asker, uid_t uid, const struct json_field *name, struct json *json)
+{
+	struct place *place = broker_place(broker);
+	struct server *server = name->is_number ? NULL : move_ask_server(broker, name->text);
+	struct drainer *drainer;
+
+	if (uid != 0 && uid != geteuid()) {
+		refuse(json, "only root and the daemon's own user may drain servers");
+		return false;
+	}
+	if (!server) {
+		refuse(json, "there is no server `%s`; gleamctl servers lists those that are known", name->is_number ? "" : name->text);
+		return false;
+	}
+	drainer = calloc(1, sizeof(*drainer));
+	if (!drainer) {
+		refuse(json, "out of memory");
+		return false;
+	}
+	*drainer = (struct drainer){ .broker = broker, .asker = asker, .server = server };
+	drainer->drain = drain_start(broker, server, drained, drainer);
+	if (!drainer->drain) {
+		drainer_free(drainer);
+		refuse(json, "out of memory");
+		return false;
+	}
+	place_drain(place, (unsigned)place_server_index(place, server), true, false);
+	json_open(&drainer->json, NULL, '{');
+	json_open(&drainer->json, "moves", '[');
+	asker->asks = drainer;
+	asker->asks_gone = drainer_gone;
+	return true;
 }
 
 bool control_move(struct broker *broker, struct client *asker, uid_t uid, const char *request, struct json *json)
 {
 	struct json_field fields[JSON_FIELDS_MAX];
-	const struct json_field *cmd, *pid, *name, *gpu;
-	struct client *client;
-	struct server *server;
-	char why[MOVE_WHY_SIZE];
+	const struct json_field *cmd, *server, *move;
 	unsigned count = 0;
+	bool is_migrate, is_drain;
 
 	if (json_read(request, fields, &count))
 		return false;
 	cmd = json_field(fields, count, "cmd");
-	if (!cmd || cmd->is_number || strcmp(cmd->text, "migrate") != 0)
+	server = json_field(fields, count, "server");
+	move = json_field(fields, count, "move");
+	is_migrate = cmd && !cmd->is_number && strcmp(cmd->text, "migrate") == 0;
+	is_drain = cmd && !cmd->is_number && strcmp(cmd->text, "drain") == 0 && server && move && move->is_number && move->number;
+	if (!is_migrate && !is_drain)
 		return false;
-	pid = json_field(fields, count, "pid");
-	name = json_field(fields, count, "server");
-	gpu = json_field(fields, count, "gpu");
-	if (!pid || !pid->is_number || (name && name->is_number) || (gpu && (!gpu->is_number || gpu->number > 63))) {
-		refuse(json, "migrate wants a \"pid\", and may have a \"server\" and the number of a \"gpu\" of it");
-		return false;
-	}
-	client = client_find(broker, pid->number);
-	/* Whose it is isn't told to strangers. */
-	if (!client || (uid != 0 && uid != geteuid() && client->uid != uid)) {
-		refuse(json, "no program of yours with pid %llu uses Gleam on this machine; gleamctl clients lists those that do",
-		       (unsigned long long)pid->number);
+	if (asker->asks_gone) {
+		refuse(json, "this connection waits for the end of another move");
 		return false;
 	}
-	server = name ? server_find(broker, name->text) : server_other(broker, client);
-	if (!server && name) {
-		refuse(json, "there is no server `%s`; gleamctl servers lists those that are known", name->text);
-		return false;
-	}
-	if (!server) {
-		refuse(json, "no other server is known than the one that it uses; name that to move it to another worker there");
-		return false;
-	}
-	if (gpu && server_report(server) && gpu->number >= server_report(server)->gpu_count) {
-		refuse(json, "%s has %u GPUs, numbered from 0", server_name(server), server_report(server)->gpu_count);
-		return false;
-	}
-	if (client->kernel && (*client->kernel->server) && strcmp(server_name(server), client->kernel->server) != 0) {
-		refuse(json, "pid %d has come by a device of server %s, and may use no other", client->pid, client->kernel->server);
-		return false;
-	}
-	if (moves_count(broker) >= MOVES_MAX) {
-		refuse(json, "%u programs are being moved, the most at a time; wait until one of them has come", MOVES_MAX);
-		return false;
-	}
-	if (move_start(broker, client, server, gpu ? (int)gpu->number : -1, moved, asker, why, sizeof(why))) {
-		refuse(json, "%s", why);
-		return false;
-	}
-	asker->asks = client->move;
-	return true;
+	return is_migrate ? migrate(broker, asker, uid, fields, count, json) : drain(broker, asker, uid, server, json);
 }

@@ -77,7 +77,7 @@ static void drain(struct broker *broker, bool allowed, const struct json_field *
 		put_error(json, "no such server");
 		return;
 	}
-	place_drain(broker_place(broker), (unsigned)server, !undo);
+	place_drain(broker_place(broker), (unsigned)server, !undo, true);
 	clients = place_clients(broker_place(broker), (unsigned)server);
 	json_open(json, NULL, '{');
 	json_str(json, "server", server_name(broker_server(broker, (unsigned)server)));

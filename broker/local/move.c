@@ -16,6 +16,7 @@
 #include "broker/local/broker.h"
 #include "broker/local/cache.h"
 #include "broker/local/client_private.h"
+#include "broker/local/place.h"
 #include "broker/local/wire.h"
 #include "gen/msg.h"
 #include "gen/ops.h"
@@ -71,8 +72,15 @@ struct move {
 	size_t queue_room;
 
 	uint64_t bytes;
+	uint64_t avoided;
+	uint64_t bytes_free; /* of bytes, before it was held at the end */
 	uint64_t memory;
+	uint64_t left;
+	enum move_phase phase;
+	bool refused;
 	uint64_t begun_ns;
+	uint64_t phase_begun_ns; /* clock_ns() */
+	uint64_t phase_ns[MOVE_PHASES];
 	uint64_t moved_ns; /* something has happened */
 	uint64_t taken_ns; /* the client's ring was taken */
 	uint64_t held_ns;  /* it was taken for good; 0: it isn't */
@@ -82,7 +90,7 @@ struct move {
 	char to_name[CONF_NAME_SIZE];
 	char drain_why[256];
 
-	move_done *done;
+	move_hear *hear;
 	void *arg;
 	struct loop_timer timer;
 	struct loop_post post;
@@ -124,36 +132,77 @@ static void move_leave(struct move *move)
 	move->on_link = false;
 }
 
+/* ---- news ---- */
+
+const char *const move_phase_names[MOVE_PHASES] = {
+	[MOVE_PHASE_REACH] = "reach", [MOVE_PHASE_CHECK] = "check", [MOVE_PHASE_COPY] = "copy", [MOVE_PHASE_LAST] = "last",
+	[MOVE_PHASE_SWITCH] = "switch",
+};
+
+static void news_of(const struct move *move, struct move_news *news)
+{
+	uint64_t now = clock_ns();
+
+	*news = (struct move_news){
+		.why = "", .pid = move->client->pid, .program = move->client->program, .from = move->from_name, .to = move->to_name,
+		.phase = move->phase, .held = move->held_ns != 0, .bytes = move->bytes, .avoided = move->avoided,
+		.bytes_held = move->held_ns ? move->bytes - move->bytes_free : 0, .memory = move->memory, .left = move->left,
+		.pause_ns = move->held_ns ? now - move->held_ns : 0, .total_ns = now - move->begun_ns, .rounds = move->rounds,
+	};
+	memcpy(news->phase_ns, move->phase_ns, sizeof(news->phase_ns));
+	news->phase_ns[move->phase] += now - move->phase_begun_ns;
+}
+
+static void news_tell(const struct move *move)
+{
+	struct move_news news;
+
+	if (!move->hear)
+		return;
+	news_of(move, &news);
+	move->hear(move->arg, &news);
+}
+
+static void move_goes_to(struct move *move, enum move_phase phase)
+{
+	uint64_t now = clock_ns();
+
+	move->phase_ns[move->phase] += now - move->phase_begun_ns;
+	move->phase_begun_ns = now;
+	move->phase = phase;
+	news_tell(move);
+}
+
 static void move_over(struct move *move, bool done, const char *why)
 {
-	struct move_result result = {
-		.done = done, .why = why, .from = move->from_name, .to = move->to_name, .bytes = move->bytes, .memory = move->memory,
-		.total_ns = clock_ns() - move->begun_ns, .rounds = move->rounds,
-		.pause_ns = move->held_ns ? clock_ns() - move->held_ns : 0,
-	};
+	struct move_news news;
 
 	if (move->stage == STAGE_OVER)
 		return;
+	news_of(move, &news);
+	news.over = true;
+	news.done = done;
+	news.refused = move->refused;
+	news.why = why;
 	move->stage = STAGE_OVER;
 	loop_timer_clear(move->loop, &move->timer);
 	if (!done && move->on_link)
 		link_send(move->link, LINK_DETACH, move->mirror.id, NULL, 0, NULL, 0);
 	move_leave(move);
-	if (move->client)
-		move->client->move = NULL;
+	move->client->move = NULL;
 	if (done)
 		log_info("move: %s to %s: %" PRIu64 " bytes of memory, %" PRIu64 " sent, %.1f ms held, %.2f s in all", move->from_name,
-			 move->to_name, move->memory, move->bytes, (double)result.pause_ns / 1e6, (double)result.total_ns / 1e9);
+			 move->to_name, move->memory, move->bytes, (double)news.pause_ns / 1e6, (double)news.total_ns / 1e9);
 	else
 		log_warn("move: %s to %s: not done: %s", move->from_name, move->to_name, why);
-	if (move->done)
-		move->done(move->arg, &result);
+	if (move->hear)
+		move->hear(move->arg, &news);
 	mirror_put(&move->mirror);
 }
 
 void move_unheard(struct move *move)
 {
-	move->done = NULL;
+	move->hear = NULL;
 }
 
 static void move_failed(struct move *move, const char *format, ...)
@@ -285,7 +334,9 @@ static void old_said(struct move *move, const struct ans_gleamMoveOut *a, uint32
 	move->bulk = a->bulk;
 	move->landings = a->landings;
 	move->memory = a->total ? a->total : move->memory;
+	move->left = a->left;
 	if (result || (a->code && a->code != MOVE_NOT_READY && a->code != MOVE_WANTS_CLIENT)) {
+		move->refused = !move->checked;
 		move_failed(move, "%s", *reason ? reason : "the old worker can't say what it is");
 		return;
 	}
@@ -309,11 +360,14 @@ static void old_said(struct move *move, const struct ans_gleamMoveOut *a, uint32
 	if (!move->checked) {
 		move->checked = true;
 		old_give(move, 0);
+		move_goes_to(move, MOVE_PHASE_COPY);
 		return;
 	}
 	if (move->last) {
 		move->final = a->left == 0;
 		move->stage = STAGE_DRAIN;
+		if (move->final)
+			move_goes_to(move, MOVE_PHASE_SWITCH);
 		return;
 	}
 	if (a->left == 0 && ++move->rounds >= (move->memory > MOVE_LARGE ? MOVE_ROUNDS_LARGE : 1)) {
@@ -321,6 +375,19 @@ static void old_said(struct move *move, const struct ans_gleamMoveOut *a, uint32
 		move->drain_ns = 0;
 	}
 	old_give(move, now - move->taken_ns > MOVE_REST_NS ? now - move->taken_ns : MOVE_REST_NS);
+	if (move->last)
+		move_goes_to(move, MOVE_PHASE_LAST);
+}
+
+/* A command for the new worker. */
+static void old_says(struct move *move, const struct frame_hdr *hdr, const uint8_t *frame)
+{
+	struct msg_gleamMoveBytes m;
+	struct reader r = reader_on(frame + sizeof(*hdr), hdr->size - sizeof(*hdr));
+
+	if (hdr->op == OP_gleamMoveBytes && msg_gleamMoveBytes_get(&r, &m))
+		move->avoided += m.zeros;
+	queue_add(move, frame, hdr->size);
 }
 
 bool move_frame(struct move *move, const uint8_t *frame, uint32_t size)
@@ -339,7 +406,7 @@ bool move_frame(struct move *move, const uint8_t *frame, uint32_t size)
 		if (inner.size != size - sizeof(hdr) || inner.kind != FRAME_COMMAND || (inner.flags & (FRAME_BULK_UP | FRAME_BULK_DOWN)))
 			move_failed(move, "the old worker has said nonsense");
 		else
-			queue_add(move, frame + sizeof(hdr), inner.size);
+			old_says(move, &inner, frame + sizeof(hdr));
 		return true;
 	}
 	if (hdr.kind != FRAME_REPLY || hdr.seq != 0)
@@ -448,6 +515,7 @@ static void move_switch(struct move *move)
 	client->taken = false;
 	client->held = false;
 	link_mirror_add(client->link, &client->mirror);
+	place_client_moved(broker_place(move->broker), client, session, move->from);
 	log_info("pid %d (%s): session %u on %s goes on as session %u on %s", client->pid, client->program, session, move->from_name,
 		 client->mirror.id, move->to_name);
 	move_over(move, true, "");
@@ -484,8 +552,10 @@ bool move_poll(struct move *move)
 			break;
 		if (move->last && !move->drain_ns)
 			move->drain_ns = now;
-		if (move->last)
+		if (move->last) {
 			move->held_ns = clock_ns() - (now - move->taken_ns);
+			move->bytes_free = move->bytes;
+		}
 		old_ask(move);
 		return true;
 	case STAGE_WAIT:
@@ -533,8 +603,7 @@ static void move_timer(void *arg)
 		move_failed(move, "nothing happened for %u s", (unsigned)(MOVE_STUCK_NS / NS_PER_S));
 		return;
 	}
-	if (move->done)
-		move->done(move->arg, NULL);
+	news_tell(move);
 	if (now - move->moved_ns > NS_PER_S)
 		log_debug("move: stage %d%s: %zu bytes wait; old ring at %" PRIu64 ", consumed %" PRIu64 "; new at %" PRIu64
 			  ", consumed %" PRIu64 "; client at %" PRIu64 ", consumed %" PRIu64 "; bulk %" PRIu64 " of %" PRIu64,
@@ -567,6 +636,7 @@ int move_message(struct mirror *mirror, const struct link_hdr *hdr, struct reade
 			return 0;
 		}
 		move->stage = STAGE_REST;
+		move_goes_to(move, MOVE_PHASE_CHECK);
 		loop_nudge(move->loop);
 		return 0;
 	}
@@ -657,7 +727,7 @@ static void move_begin(void *arg)
 	server_want(move->to, &move->waiter);
 }
 
-int move_start(struct broker *broker, struct client *client, struct server *to, int gpu, move_done *done, void *arg, char *why,
+int move_start(struct broker *broker, struct client *client, struct server *to, int gpu, move_hear *hear, void *arg, char *why,
 	       size_t why_size)
 {
 	struct move *move;
@@ -699,13 +769,13 @@ int move_start(struct broker *broker, struct client *client, struct server *to, 
 	snprintf(move->from_name, sizeof(move->from_name), "%s", server_name(client->server));
 	snprintf(move->to_name, sizeof(move->to_name), "%s", server_name(to));
 	move->waiter.done = move_linked;
-	move->done = done;
+	move->hear = hear;
 	move->arg = arg;
-	move->begun_ns = clock_ns();
+	move->begun_ns = move->phase_begun_ns = clock_ns();
 	move->moved_ns = loop_now_ns(move->loop);
 	move->timer.arg = move;
 	client->move = move;
-	/* From the loop, so that done() is never called from here. */
+	/* From the loop, so that hear() is never called from here. */
 	move->timer.fire = move_begin;
 	loop_timer_set(move->loop, &move->timer, loop_now_ns(move->loop));
 	log_info("pid %d (%s): is moved from %s to %s", client->pid, client->program, move->from_name, move->to_name);

@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "broker/core/link.h"
 
@@ -21,28 +22,46 @@ struct server;
 
 #define MOVE_WHY_SIZE 320
 
-/* How a move has ended; what it was. */
-struct move_result {
-	bool done;
-	const char *why; /* when not done */
+/*
+ * The steps of a move, as people are told of them. REACH: a link to the other server, a worker there. CHECK: whether the program can be moved at
+ * all. COPY: its memory goes, while it runs. LAST: it is held, and what has changed goes. SWITCH: the new worker has all and is asked whether it
+ * is what the old one was; the route is switched.
+ */
+enum move_phase { MOVE_PHASE_REACH, MOVE_PHASE_CHECK, MOVE_PHASE_COPY, MOVE_PHASE_LAST, MOVE_PHASE_SWITCH, MOVE_PHASES };
+extern const char *const move_phase_names[MOVE_PHASES];
+
+/* How a move goes on, or how it has ended. Texts are borrowed for the call. */
+struct move_news {
+	bool over;
+	bool done;    /* when it is over */
+	bool refused; /* when it isn't done: the program can't be moved, to no server; nothing was touched */
+	const char *why; /* when it isn't done */
+	pid_t pid;
+	const char *program;
 	const char *from;
 	const char *to;
+	enum move_phase phase;
+	bool held;	 /* the program waits */
 	uint64_t bytes;	 /* of commands for the new worker, contents included */
+	uint64_t avoided; /* bytes of contents that needn't be sent, since they are zero */
+	uint64_t bytes_held; /* of @bytes, while the program was held at the end */
 	uint64_t memory; /* bytes that the client has */
-	uint64_t pause_ns;
+	uint64_t left;	 /* of them not looked at yet in this turn */
+	uint64_t pause_ns; /* for which it was held at the end */
 	uint64_t total_ns;
-	unsigned rounds;
+	uint64_t phase_ns[MOVE_PHASES];
+	unsigned rounds; /* turns over its memory while it ran */
 };
 
-/* From the loop, whatever becomes of it; before that now and then with NULL, while it goes on. */
-typedef void move_done(void *arg, const struct move_result *result);
+/* From the loop: at each step, now and then while it goes on, and at the end, whatever becomes of it. */
+typedef void move_hear(void *arg, const struct move_news *news);
 
 /*
- * Begins. @gpu < 0: as the client's settings say. @done may be NULL. -errno and @why: nothing was begun.
+ * Begins. @gpu < 0: as the client's settings say. @hear may be NULL. -errno and @why: nothing was begun.
  */
-int move_start(struct broker *broker, struct client *client, struct server *to, int gpu, move_done *done, void *arg, char *why,
+int move_start(struct broker *broker, struct client *client, struct server *to, int gpu, move_hear *hear, void *arg, char *why,
 	       size_t why_size);
-/* Whoever would hear done() is gone. */
+/* Whoever would hear is gone. */
 void move_unheard(struct move *move);
 /* The client ends, or its link is lost: the move is given up. */
 void move_abandon(struct move *move, const char *why);

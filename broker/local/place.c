@@ -13,6 +13,7 @@
 #include "broker/local/cache.h"
 #include "broker/local/client_private.h"
 #include "broker/local/netwatch.h"
+#include "broker/local/place_move.h"
 #include "broker/local/place_store.h"
 #include "broker/local/sched_share.h"
 #include "broker/local/server.h"
@@ -33,6 +34,7 @@ struct leaving {
 	uint64_t key, key_any;
 	uint64_t due_ns;
 	uint64_t bulk_ns;
+	struct client_before before;
 	struct sched_usage usage;
 };
 
@@ -44,6 +46,7 @@ struct uncached {
 
 struct placed_server {
 	bool drained; /* by us */
+	bool keeps;   /* and who is there stays */
 	struct netwatch_link interface; /* name "": not known */
 	const struct link *link;	/* of which that is; only compared */
 	uint64_t interface_ns;
@@ -68,6 +71,7 @@ struct place {
 	struct loop_timer tick;
 	struct placed_server servers[CONF_SERVERS_MAX];
 	struct leaving leaving[PLACE_LEAVING_MAX];
+	struct place_moves moves;
 };
 
 static double seconds(uint64_t ns)
@@ -138,6 +142,7 @@ static void server_look(struct place *place, unsigned index)
 		state.jitter = stats.rtt_mean_ns ? seconds(stats.jitter_ns) : SCHED_UNKNOWN;
 		state.bandwidth = placed->bandwidth = bandwidth_of(placed, &stats, now);
 	}
+	state.keeps = placed->drained && placed->keeps;
 	state.draining = placed->drained || (report && report->draining);
 	if (report) {
 		double most = SCHED_UNKNOWN, free = SCHED_UNKNOWN, speed = 0;
@@ -194,12 +199,13 @@ int place_server_add(struct place *place, const char *name)
 	return sched_node_add(place->sched, name) == SCHED_NONE ? -ENOMEM : 0;
 }
 
-void place_drain(struct place *place, unsigned server, bool on)
+void place_drain(struct place *place, unsigned server, bool on, bool keep)
 {
 	if (place->servers[server].drained != on)
 		log_info("server %s: %s", sched_node_name(place->sched, server),
 			 on ? "drained: no new client of this machine goes there" : "takes new clients again");
 	place->servers[server].drained = on;
+	place->servers[server].keeps = keep;
 	server_look(place, server);
 }
 
@@ -237,7 +243,7 @@ double place_bandwidth(const struct place *place, unsigned server)
 
 /* ---- clients ---- */
 
-static int server_index(const struct place *place, const struct server *server)
+int place_server_index(const struct place *place, const struct server *server)
 {
 	for (unsigned i = 0; i < broker_server_count(place->broker); i++)
 		if (broker_server(place->broker, i) == server)
@@ -246,23 +252,36 @@ static int server_index(const struct place *place, const struct server *server)
 }
 
 /* While bytes were on their way the GPU had to wait for them: that time isn't its. */
-static void usage_gpu(struct sched_usage *usage, const struct report_seat *seat, uint64_t bulk_ns)
+static double seat_gpu(const struct report_seat *seat, uint64_t bulk_ns)
 {
 	double least = seat->gpu_us * 0.05 / 1e6;
+	double gpu = seat->gpu_us / 1e6 - seconds(bulk_ns);
 
-	usage->gpu_wall = seat->busy_us / 1e6;
-	usage->gpu = seat->gpu_us / 1e6 - seconds(bulk_ns);
-	if (usage->gpu < least)
-		usage->gpu = least;
+	return gpu < least ? least : gpu;
+}
+
+static double speed_of(const struct place *place, unsigned server)
+{
+	double speed = sched_node_state(place->sched, server)->speed;
+
+	return speed > 0 ? speed : 1;
+}
+
+static void usage_gpu(const struct place *place, struct sched_usage *usage, const struct report_seat *seat, uint64_t bulk_ns,
+		      const struct client_before *before, unsigned server)
+{
+	usage->gpu_wall = before->gpu_wall + seat->busy_us / 1e6;
+	usage->gpu = before->gpu / speed_of(place, server) + seat_gpu(seat, bulk_ns - before->bulk_ns);
 }
 
 static bool client_usage(const struct place *place, struct client *client, struct sched_usage *usage_out)
 {
 	const struct cache_counts *counts = cache_client_counts(client->cache);
+	int server = place_server_index(place, client->server);
 	struct client_view view;
 	double down;
 
-	if (!client->placed || !client_view(client, &view))
+	if (!client->placed || server < 0 || !client_view(client, &view))
 		return false;
 	if (view.memory > client->memory_most && view.memory < 1ull << 48)
 		client->memory_most = view.memory;
@@ -279,7 +298,7 @@ static bool client_usage(const struct place *place, struct client *client, struc
 		.memory = (double)client->memory_most,
 	};
 	memcpy(usage_out->samples, counts->samples, sizeof(usage_out->samples));
-	usage_gpu(usage_out, &client->seat, client->bulk_ns);
+	usage_gpu(place, usage_out, &client->seat, client->bulk_ns, &client->before, (unsigned)server);
 	return true;
 }
 
@@ -369,7 +388,7 @@ static void place_arm(struct place *place)
 
 void place_client_live(struct place *place, struct client *client)
 {
-	int server = server_index(place, client->server);
+	int server = place_server_index(place, client->server);
 	struct sched_request request;
 	struct uncached about;
 
@@ -380,6 +399,23 @@ void place_client_live(struct place *place, struct client *client)
 	client->placed = sched_client_add(place->sched, client->mirror.id, (uint32_t)server, client->route.decision, &request,
 					  place_now(place)) == 0;
 	place_arm(place);
+}
+
+void place_client_moved(struct place *place, struct client *client, uint32_t session, const struct server *from)
+{
+	int old = place_server_index(place, from), new = place_server_index(place, client->server);
+
+	if (!client->placed || old < 0 || new < 0)
+		return;
+	client->before.gpu += seat_gpu(&client->seat, client->bulk_ns - client->before.bulk_ns) * speed_of(place, (unsigned)old);
+	client->before.gpu_wall += client->seat.busy_us / 1e6;
+	client->before.bulk_ns = client->bulk_ns;
+	/* The new server counts from nothing, and its GPU has other times. */
+	client->seat = (struct report_seat){ 0 };
+	client->seat_ns = 0;
+	client->latency_best_us = 0;
+	client->pace = 0;
+	sched_client_moved(place->sched, session, client->mirror.id, (uint32_t)new, place_now(place));
 }
 
 static void learn(struct place *place, const struct leaving *leaving)
@@ -401,7 +437,7 @@ void place_client_over(struct place *place, struct client *client, bool whole)
 {
 	struct sched_usage usage;
 	bool known = client_usage(place, client, &usage);
-	int server = server_index(place, client->server);
+	int server = place_server_index(place, client->server);
 	struct leaving *free_one = NULL;
 
 	if (!client->placed)
@@ -422,6 +458,7 @@ void place_client_over(struct place *place, struct client *client, bool whole)
 		.key_any = client->route.program.key_any,
 		.due_ns = loop_now_ns(place->loop) + PLACE_LEAVING_NS,
 		.bulk_ns = client->bulk_ns,
+		.before = client->before,
 		.usage = usage,
 	};
 	place_arm(place);
@@ -505,7 +542,7 @@ void place_report(struct place *place, unsigned server, const struct report *rep
 		seat = seat_find(report, leaving->session);
 		if (!seat)
 			continue;
-		usage_gpu(&leaving->usage, seat, leaving->bulk_ns);
+		usage_gpu(place, &leaving->usage, seat, leaving->bulk_ns, &leaving->before, server);
 		learn(place, leaving);
 		leaving->session = 0;
 	}
@@ -542,6 +579,7 @@ static void place_tick(void *arg)
 		}
 		leaving |= one->session != 0;
 	}
+	place_moves_tick(&place->moves);
 	if (place->learned && now - place->save_ns > PLACE_SAVE_NS) {
 		place_store_save(place->store, place->profiles);
 		place->learned = false;
@@ -568,6 +606,12 @@ const struct sched *place_sched(const struct place *place)
 	return place->sched;
 }
 
+struct sched *place_sched_now(struct place *place)
+{
+	servers_look(place);
+	return place->sched;
+}
+
 struct place *place_new(struct broker *broker, struct loop *loop, const struct conf *conf, char *why, size_t why_size)
 {
 	struct place *place = calloc(1, sizeof(*place));
@@ -591,6 +635,7 @@ struct place *place_new(struct broker *broker, struct loop *loop, const struct c
 			at += (size_t)snprintf(why + at, why_size - at, "%s %s", i ? "," : "", sched_policy_name(i));
 		goto free_place;
 	}
+	place_moves_init(&place->moves, broker, place, conf->migrate);
 	place->store = place_store_open(conf, place->profiles);
 	place->watch = netwatch_new(loop, interfaces_changed, place);
 	if (!place->store || !place->watch)

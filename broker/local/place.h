@@ -48,6 +48,8 @@ bool place_is_settled(struct place *place, const char *wanted);
 int place_pick(struct place *place, const struct client *client, uint64_t tried, uint64_t *decision_out, char *why, size_t why_size);
 void place_failed(struct place *place, unsigned server);
 void place_client_live(struct place *place, struct client *client);
+/* It has moved: it was @session on @from, and is what it is now. */
+void place_client_moved(struct place *place, struct client *client, uint32_t session, const struct server *from);
 /* Before its memory goes. @whole: it ended by itself, so its run tells what the program needs. */
 void place_client_over(struct place *place, struct client *client, bool whole);
 
@@ -58,11 +60,15 @@ void place_report(struct place *place, unsigned server, const struct report *rep
 
 /* -EINVAL: no such policy. */
 int place_policy_set(struct place *place, const char *name);
-/* No new clients of this machine go to that server. */
-void place_drain(struct place *place, unsigned server, bool on);
+/* No new clients of this machine go to that server. @keep: those that are there aren't moved away by the scheduler for that. */
+void place_drain(struct place *place, unsigned server, bool on, bool keep);
 bool place_is_drained(const struct place *place, unsigned server);
 unsigned place_clients(const struct place *place, unsigned server); /* of this machine, there */
 const struct sched *place_sched(const struct place *place);
+/* For place_move.c, with all that is known of servers up to date. */
+struct sched *place_sched_now(struct place *place);
+/* The place of a server in the broker's table; -1. */
+int place_server_index(const struct place *place, const struct server *server);
 /* Seconds since the daemon was started, on the clock of decisions. */
 double place_now(const struct place *place);
 /* Of the interface that leads to the server: "" and 0 when nobody knows. */

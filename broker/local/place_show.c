@@ -52,7 +52,7 @@ void place_decisions_put(FILE *out, const struct place *place)
 	while (decision_at(place, count))
 		count++;
 	fputs("# number age_s pid program policy server predicted_s measured_s second second_s candidates known most start_s cpu_s gpu_s "
-	      "up_s trips_s down_s rtt_ms bandwidth_mbit speed contention uncached_mib bias report_age_s\n",
+	      "up_s trips_s down_s rtt_ms bandwidth_mbit speed contention uncached_mib bias report_age_s moved_from\n",
 	      out);
 	while (count--) {
 		const struct sched_decision *d = decision_at(place, count);
@@ -81,6 +81,7 @@ void place_decisions_put(FILE *out, const struct place *place)
 		put_number(out, some ? c->uncached / 1048576 : -1, "%.0f");
 		put_number(out, some ? c->bias : -1, "%.2f");
 		put_number(out, some && d->state.told_at >= 0 ? d->at - d->state.told_at : -1, "%.1f");
+		put_word(out, d->move ? d->second : "");
 		fputc('\n', out);
 	}
 }
@@ -118,6 +119,7 @@ void place_decisions_json(struct json *json, const struct place *place, uid_t ui
 		json_known(json, "predicted_s", *d->node ? c->total : -1, 3);
 		json_known(json, "measured_s", d->measured, 3);
 		json_str(json, "second", d->second);
+		json_str(json, "moved_from", d->move ? d->second : "");
 		json_known(json, "second_s", d->second_total, 3);
 		json_u64(json, "candidates", d->candidates);
 		json_bool(json, "known", d->known);

@@ -214,8 +214,13 @@ static enum node_fault node_fault(const struct sched *sched, uint32_t index, con
 	return FAULT_NONE;
 }
 
-/* Why none could be found, for each that might have been thought of. */
-static void why_none(const struct sched *sched, const struct sched_request *request, double now, char *why, size_t why_size)
+bool sched_node_takes(const struct sched *sched, uint32_t node, const struct sched_request *request, double now, bool *doubtful_out)
+{
+	*doubtful_out = node_is_doubtful(&sched->nodes[node], now);
+	return node_fault(sched, node, request, now) == FAULT_NONE;
+}
+
+void sched_why_none(const struct sched *sched, const struct sched_request *request, double now, char *why, size_t why_size)
 {
 	static const double gib = 1024.0 * 1024 * 1024;
 	double need = request->profile ? request->profile->memory / gib : 0;
@@ -266,7 +271,7 @@ static void why_none(const struct sched *sched, const struct sched_request *requ
 
 /* ---- deciding ---- */
 
-static struct sched_decision *decision_new(struct sched *sched, const struct sched_request *request, double now)
+struct sched_decision *sched_decision_new(struct sched *sched, const struct sched_request *request, double now)
 {
 	struct sched_decision *decision = &sched->decisions[sched->decision_count % SCHED_DECISIONS];
 
@@ -284,7 +289,7 @@ static struct sched_decision *decision_new(struct sched *sched, const struct sch
 	return decision;
 }
 
-static struct sched_decision *decision_of(struct sched *sched, uint64_t number)
+struct sched_decision *sched_decision_find(struct sched *sched, uint64_t number)
 {
 	struct sched_decision *decision = number ? &sched->decisions[(number - 1) % SCHED_DECISIONS] : NULL;
 
@@ -317,7 +322,7 @@ static double speed_typical(const struct sched *sched)
 uint32_t sched_pick(struct sched *sched, const struct sched_request *request, double now, uint64_t *decision_out, char *why,
 		    size_t why_size)
 {
-	struct sched_decision *decision = decision_new(sched, request, now);
+	struct sched_decision *decision = sched_decision_new(sched, request, now);
 	uint32_t count = 0, doubtful = 0, taken, second;
 	bool others = false;
 
@@ -347,7 +352,7 @@ uint32_t sched_pick(struct sched *sched, const struct sched_request *request, do
 	decision->candidates = count;
 	*decision_out = decision->number;
 	if (count == 0) {
-		why_none(sched, request, now, why, why_size);
+		sched_why_none(sched, request, now, why, why_size);
 		snprintf(decision->why, sizeof(decision->why), "%.*s", (int)sizeof(decision->why) - 1, why);
 		return SCHED_NONE;
 	}
@@ -375,7 +380,7 @@ uint32_t sched_pick(struct sched *sched, const struct sched_request *request, do
 
 /* ---- clients ---- */
 
-static struct sched_client *client_find(struct sched *sched, uint32_t id)
+struct sched_client *sched_client_find(struct sched *sched, uint32_t id)
 {
 	for (uint32_t i = 0; i < sched->client_count; i++)
 		if (sched->clients[i].id == id)
@@ -442,7 +447,10 @@ int sched_client_add(struct sched *sched, uint32_t id, uint32_t node, uint64_t d
 		.known = request->profile != NULL,
 		.rough = request->rough,
 		.added_at = now,
+		.pinned = request->wanted && *request->wanted,
 		.better = SCHED_NONE,
+		.moved_at = SCHED_UNKNOWN,
+		.still_until = SCHED_UNKNOWN,
 	};
 	if (request->profile)
 		client->profile = *request->profile;
@@ -476,7 +484,7 @@ static void overdue_learn(struct sched *sched, const struct sched_client *client
 
 void sched_client_used(struct sched *sched, uint32_t id, const struct sched_usage *usage, double now)
 {
-	struct sched_client *client = client_find(sched, id);
+	struct sched_client *client = sched_client_find(sched, id);
 	double wall, duty, link_duty, weight;
 
 	if (!client)
@@ -514,17 +522,19 @@ static void bias_learn(struct sched_node *node, const struct sched_client *clien
 
 void sched_client_remove(struct sched *sched, uint32_t id, const struct sched_usage *usage, double now)
 {
-	struct sched_client *client = client_find(sched, id);
+	struct sched_client *client = sched_client_find(sched, id);
 	struct sched_decision *decision;
 	struct sched_node *node;
 
 	if (!client)
 		return;
 	node = &sched->nodes[client->node];
-	decision = decision_of(sched, client->decision);
+	decision = sched_decision_find(sched, client->decision);
 	if (usage && decision) {
 		decision->measured = usage->wall;
-		bias_learn(node, client, decision, usage->wall, now);
+		/* Of a run on several nodes nobody knows whose fault its time is. */
+		if (client->moved_at < 0)
+			bias_learn(node, client, decision, usage->wall, now);
 	}
 	node->clients--;
 	node->latency_clients -= client->priority == PRIORITY_LATENCY;
@@ -532,111 +542,23 @@ void sched_client_remove(struct sched *sched, uint32_t id, const struct sched_us
 	*client = sched->clients[--sched->client_count];
 }
 
-void sched_client_moved(struct sched *sched, uint32_t id, uint32_t to, double now)
+void sched_client_moved(struct sched *sched, uint32_t client_id, uint32_t id, uint32_t to, double now)
 {
-	struct sched_client *client = client_find(sched, id);
+	struct sched_client *client = sched_client_find(sched, client_id);
 
-	if (!client || client->node == to)
+	if (!client)
+		return;
+	client->id = id;
+	client->better = SCHED_NONE;
+	client->added_at = client->moved_at = now;
+	/* To another worker there. */
+	if (client->node == to)
 		return;
 	sched->nodes[client->node].clients--;
 	sched->nodes[client->node].latency_clients -= client->priority == PRIORITY_LATENCY;
 	client_weigh(sched, client, 0, 0, 0);
 	client->node = to;
-	client->better = SCHED_NONE;
-	client->added_at = now;
 	sched->nodes[to].clients++;
 	sched->nodes[to].latency_clients += client->priority == PRIORITY_LATENCY;
 	client_expect(sched, client, now);
-}
-
-/* ---- moves ---- */
-
-void sched_moves_set(struct sched *sched, bool on, double move_cost)
-{
-	sched->moves = on;
-	sched->move_cost = move_cost;
-}
-
-/* What is left of its run: of a known one the rest, else as long again as it has run. */
-static void profile_left(const struct sched_client *client, const struct sched_node *node, struct sched_profile *left_out)
-{
-	const struct sched_node_state *state = &node->state;
-	struct sched_profile done;
-	double share = 1;
-
-	sched_profile_of(&client->used, state->speed > 0 ? state->speed : 1, state->rtt, state->bandwidth, &done);
-	if (!client->known || client->profile.wall <= 0) {
-		*left_out = done;
-		left_out->memory = client->used.memory;
-		return;
-	}
-	*left_out = client->profile;
-	/* Work, not time, says how far it is: time depends on the node. */
-	if (client->profile.gpu > 0)
-		share = 1 - done.gpu / client->profile.gpu;
-	else if (client->profile.cpu > 0)
-		share = 1 - done.cpu / client->profile.cpu;
-	if (share <= 0) {
-		*left_out = done; /* it runs longer than it ever did */
-		share = 1;
-	}
-	left_out->wall *= share;
-	left_out->cpu *= share;
-	left_out->gpu *= share;
-	left_out->trips *= share;
-	left_out->bytes_up *= share;
-	left_out->bytes_down *= share;
-	left_out->memory = client->used.memory;
-}
-
-static bool client_move(struct sched *sched, struct sched_client *client, double now, struct sched_move *move_out)
-{
-	struct sched_node *here = &sched->nodes[client->node];
-	struct sched_profile left;
-	struct sched_request request = { .profile = &left, .priority = client->priority };
-	struct sched_cost cost;
-	double stay, best = INFINITY;
-	uint32_t to = SCHED_NONE;
-
-	if (now - client->added_at < SCHED_DWELL_S || client->used.wall < SCHED_DWELL_S)
-		return false;
-	profile_left(client, here, &left);
-	sched_cost_without(sched, client->node, &request, now, client->duty, client->link_duty, &cost);
-	stay = cost.total - cost.start;
-	for (uint32_t i = 0; i < sched->node_count; i++) {
-		double go;
-
-		if (i == client->node || node_fault(sched, i, &request, now) != FAULT_NONE || node_is_doubtful(&sched->nodes[i], now))
-			continue;
-		sched_cost(sched, i, &request, now, &cost);
-		go = cost.total + sched->move_cost +
-		     left.memory / sched_known_or(sched->nodes[i].state.bandwidth, SCHED_BANDWIDTH_DEFAULT);
-		if (go < best) {
-			best = go;
-			to = i;
-		}
-	}
-	/* From a node that is drained anything else is better. */
-	if (to == SCHED_NONE || (!here->state.draining && stay < best * SCHED_MOVE_GAIN)) {
-		client->better = SCHED_NONE;
-		return false;
-	}
-	if (client->better == SCHED_NONE)
-		client->better_at = now;
-	client->better = to;
-	if (now - client->better_at < SCHED_DWELL_S && !here->state.draining)
-		return false;
-	*move_out = (struct sched_move){ .client = client->id, .node = to, .stay = stay, .go = best };
-	return true;
-}
-
-uint32_t sched_moves(struct sched *sched, double now, struct sched_move *moves_out, uint32_t max)
-{
-	uint32_t count = 0;
-
-	if (!sched->moves)
-		return 0;
-	for (uint32_t i = 0; i < sched->client_count && count < max; i++)
-		count += client_move(sched, &sched->clients[i], now, &moves_out[count]);
-	return count;
 }

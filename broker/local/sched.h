@@ -29,6 +29,7 @@ struct sched;
 struct sched_node_state {
 	bool up;	     /* a link is there, or nobody has tried yet */
 	bool draining;	     /* takes no new clients */
+	bool keeps;	     /* though it is draining: those that it has stay */
 	double rtt;
 	double jitter;	     /* mean deviation of rtt */
 	double bandwidth;    /* towards the node, alone on the link */
@@ -109,24 +110,43 @@ int sched_client_add(struct sched *sched, uint32_t client, uint32_t node, uint64
 void sched_client_used(struct sched *sched, uint32_t client, const struct sched_usage *usage, double now);
 /* It has ended; @usage: at its end, NULL when it came to nothing. */
 void sched_client_remove(struct sched *sched, uint32_t client, const struct sched_usage *usage, double now);
-/* It has moved (migration): its history goes with it. */
-void sched_client_moved(struct sched *sched, uint32_t client, uint32_t node, double now);
+/* It has moved (migration), and is called @id from now on: its history goes with it. */
+void sched_client_moved(struct sched *sched, uint32_t client, uint32_t id, uint32_t node, double now);
+
+/* ---- moves: sched_move.c ---- */
 
 /*
- * Whether a client should move: the node where what is left of its run, a move of @move_cost seconds included, costs less
- * by the factor SCHED_MOVE_GAIN, and has done so for SCHED_DWELL_S. Off until sched_moves_set(): then each call looks at all.
+ * Clients are moved when what is left of their run would be shorter elsewhere by SCHED_MOVE_GAIN times what the move costs, and SCHED_MOVE_SURE
+ * times as short, and has been so for SCHED_DWELL_S; none again within SCHED_MOVE_AGAIN_S, whatever its links do meanwhile, nor one that
+ * asked for its node by name. From a node that drains anything else is better, at once.
  */
-#define SCHED_MOVE_GAIN 1.5
-#define SCHED_DWELL_S	5.0
+#define SCHED_MOVE_GAIN	   1.5
+#define SCHED_MOVE_SURE	   1.25
+#define SCHED_DWELL_S	   3.0
+#define SCHED_MOVE_AGAIN_S 600.0
+#define SCHED_MOVE_RETRY_S 60.0 /* after one that came to nothing */
 struct sched_move {
 	uint32_t client;
-	uint32_t node;	/* where to */
-	double stay;	/* seconds left where it is */
-	double go;	/* there, the move included */
+	uint32_t node; /* where to */
+	double stay;   /* seconds left where it is */
+	double go;     /* there */
+	double price;  /* of the move */
 };
-void sched_moves_set(struct sched *sched, bool on, double move_cost);
-/* Fills at most @max; returns how many. */
+/* Off at first. @fixed: seconds that any move costs, however little memory goes. */
+void sched_moves_set(struct sched *sched, bool on, double fixed);
+/* Each call looks at all clients. Fills at most @max; returns how many. */
 uint32_t sched_moves(struct sched *sched, double now, struct sched_move *moves_out, uint32_t max);
+/*
+ * Where a client would be off best that has to leave, whether it gains or not; not to nodes with a bit in @tried. False: nowhere, and
+ * one line in @why.
+ */
+bool sched_move_best(struct sched *sched, uint32_t client, uint64_t tried, double now, struct sched_move *move_out, char *why,
+		     size_t why_size);
+/* It is going to be moved: a decision like others; its number. @by: who wants it, for people. */
+uint64_t sched_move_decided(struct sched *sched, const struct sched_move *move, const char *by, const struct sched_request *request,
+			    double now);
+/* How it ended: @why "" when it is there, after @took seconds. @final: there is no use in trying again. */
+void sched_move_ended(struct sched *sched, uint64_t decision, uint32_t client, const char *why, bool final, double took, double now);
 
 /* ---- policies ---- */
 
@@ -147,14 +167,15 @@ struct sched_decision {
 	char program[SCHED_NAME_SIZE];
 	char policy[16];
 	char node[SCHED_NAME_SIZE];	/* "": none was found */
-	char second[SCHED_NAME_SIZE];	/* the next best; "": there was none */
+	char second[SCHED_NAME_SIZE];	/* the next best; "": there was none. Of a move: where it was, and would have taken second_total */
+	bool move;			/* of a client that runs; measured is the time of the move */
 	uint32_t candidates;
 	bool known;			/* the program has run before */
 	struct sched_cost cost;		/* predicted for @node */
 	double second_total;
 	struct sched_node_state state;	/* of @node, as it was seen */
 	double measured;		/* seconds it took in the end; SCHED_UNKNOWN until then */
-	char why[128];			/* why there was none */
+	char why[128];			/* why there was none, or why a move came to nothing */
 };
 
 /* The newest at @back 0; NULL beyond what is remembered. */

@@ -56,9 +56,12 @@ struct sched_client {
 	double link_duty;
 	double memory_due;
 	struct sched_usage used;
+	bool pinned; /* it asked for its node by name */
 	/* a better node, since when it is better */
 	uint32_t better;
 	double better_at;
+	double moved_at;    /* SCHED_UNKNOWN: never */
+	double still_until; /* a move came to nothing: none before that */
 };
 
 /* A node that could take the request; costs are there for the policies that want them. */
@@ -102,6 +105,15 @@ struct sched {
 };
 
 uint64_t sched_random(struct sched *sched);
+/* NULL: there is no such one. Until the next is added or removed. */
+struct sched_client *sched_client_find(struct sched *sched, uint32_t id);
+/* Whether the node may get the request; @doubtful_out: it may be gone in a moment. */
+bool sched_node_takes(const struct sched *sched, uint32_t node, const struct sched_request *request, double now, bool *doubtful_out);
+/* Why none takes it, for each that might have been thought of. */
+void sched_why_none(const struct sched *sched, const struct sched_request *request, double now, char *why, size_t why_size);
+struct sched_decision *sched_decision_new(struct sched *sched, const struct sched_request *request, double now);
+/* NULL: it isn't remembered any more. */
+struct sched_decision *sched_decision_find(struct sched *sched, uint64_t number);
 /* The cost as above, with the load that is told replaced: a client's own part of it taken out. */
 void sched_cost_without(const struct sched *sched, uint32_t node, const struct sched_request *request, double now, double own_duty,
 			double own_link_duty, struct sched_cost *cost_out);

@@ -261,6 +261,8 @@ enum local_msg {
 	 * may know of them.
 	 */
 	LOCAL_GPU = 19,
+	/* gleamd -> gleamctl, before the answer of what takes time: str JSON object, how far it is */
+	LOCAL_NEWS = 20,
 };
 
 #endif

@@ -424,8 +424,8 @@ static void moves_are_told_after_a_while(void **state)
 	assert_int_equal(sched_moves(sched, 15, &move, 1), 1);
 	assert_int_equal(move.client, 1);
 	assert_int_equal(move.node, 1);
-	assert_true(move.stay > 1.5 * move.go);
-	sched_client_moved(sched, 1, 1, 15);
+	assert_true(move.stay - move.go > 1.5 * move.price);
+	sched_client_moved(sched, 1, 1, 1, 15);
 	here.busy = 0;
 	sched_node_set(sched, 0, &here, 16);
 	assert_int_equal(sched_moves(sched, 16, &move, 1), 0); /* it has just come */

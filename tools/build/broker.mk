@@ -5,10 +5,10 @@ BROKER_CORE := $(addprefix broker/core/,loop.c record.c pack.c tls.c conn.c hell
 BROKER_NODE := $(addprefix broker/node/,proc.c pool.c seat.c gate.c setting.c probe.c probe_main.c probe_speed.c gpus.c node.c \
 	cache.c store.c store_disk.c store_memory.c store_part.c)
 # Free of I/O: gleam-sim runs the same.
-SCHED := $(addprefix broker/local/,sched.c sched_cost.c sched_profile.c sched_policy_cost.c sched_policy_load.c \
+SCHED := $(addprefix broker/local/,sched.c sched_cost.c sched_move.c sched_profile.c sched_policy_cost.c sched_policy_load.c \
 	sched_policy_turn.c sched_policy_pinned.c sched_share.c)
-BROKER_LOCAL := $(addprefix broker/local/,dial.c server.c route.c client.c flow.c journal.c wire.c move.c control_move.c broker.c state.c control.c kdev.c knl.c \
-	place.c place_store.c place_show.c control_sched.c netwatch.c discover.c discover_line.c) $(SCHED)
+BROKER_LOCAL := $(addprefix broker/local/,dial.c server.c route.c client.c flow.c journal.c wire.c move.c move_ask.c drain.c control_move.c broker.c state.c control.c kdev.c knl.c \
+	place.c place_move.c place_store.c place_show.c control_sched.c netwatch.c discover.c discover_line.c) $(SCHED)
 BROKER_LOCAL += $(addprefix broker/local/,cache.c cache_client.c cfile.c held.c control_cache.c prefetch.c)
 BROKER_NODE += broker/node/probe_nvml.c
 BROKER_LIBS := -lm -luring -llz4 -lssl -lcrypto -linih -ldl $(shell $(PKG_CONFIG) --libs libnl-genl-3.0 libnl-route-3.0)

@@ -109,8 +109,24 @@ static int request_send(int fd, const char *text, int passed, char *why, size_t 
 	return -1;
 }
 
+/* Who hears what is told before an answer; NULL: nobody. */
+struct hearer {
+	ask_news *news;
+	void *arg;
+};
+
+static void news_take(const struct hearer *hearer, struct reader *r)
+{
+	const char *text = get_str(r, LOCAL_MSG_MAX);
+	json_t *news = r->fault || !hearer ? NULL : json_loads(text, 0, NULL);
+
+	if (news)
+		hearer->news(hearer->arg, news);
+	json_decref(news);
+}
+
 /* Packets until one says that there are no more; their text together, terminated. */
-static char *answer_read(int fd, char *why, size_t why_size)
+static char *answer_read(int fd, const struct hearer *hearer, char *why, size_t why_size)
 {
 	uint8_t packet[LOCAL_MSG_MAX] __attribute__((aligned(8)));
 	char *text = calloc(1, 1);
@@ -141,6 +157,10 @@ static char *answer_read(int fd, char *why, size_t why_size)
 		size_t length;
 		char *longer;
 
+		if (type == LOCAL_NEWS) {
+			news_take(hearer, &r);
+			continue;
+		}
 		if (type == LOCAL_REFUSED)
 			get_u32(&r);
 		part = get_str(&r, LOCAL_MSG_MAX);
@@ -166,7 +186,8 @@ free_text:
 	return NULL;
 }
 
-static json_t *ask_passing(const char *socket_path, const char *cmd, json_t *args, int passed, char *why, size_t why_size)
+static json_t *ask_passing(const char *socket_path, const char *cmd, json_t *args, int passed, const struct hearer *hearer, char *why,
+			   size_t why_size)
 {
 	json_t *request = args ? args : json_object();
 	json_t *answer = NULL;
@@ -185,7 +206,7 @@ static json_t *ask_passing(const char *socket_path, const char *cmd, json_t *arg
 	if (fd < 0)
 		goto free_text;
 	if (!request_send(fd, text, passed, why, why_size))
-		got = answer_read(fd, why, why_size);
+		got = answer_read(fd, hearer, why, why_size);
 	close(fd);
 	if (!got)
 		goto free_text;
@@ -206,13 +227,24 @@ free_text:
 
 json_t *ask_quietly(const char *socket_path, const char *cmd, json_t *args, char *why, size_t why_size)
 {
-	return ask_passing(socket_path, cmd, args, -1, why, why_size);
+	return ask_passing(socket_path, cmd, args, -1, NULL, why, why_size);
 }
 
 json_t *ask_with(const char *socket_path, const char *cmd, json_t *args, int passed)
 {
 	char why[WHY_SIZE];
-	json_t *answer = ask_passing(socket_path, cmd, args, passed, why, sizeof(why));
+	json_t *answer = ask_passing(socket_path, cmd, args, passed, NULL, why, sizeof(why));
+
+	if (!answer)
+		fprintf(stderr, "gleamctl: %s\n", why);
+	return answer;
+}
+
+json_t *ask_hearing(const char *socket_path, const char *cmd, json_t *args, ask_news *news, void *arg)
+{
+	struct hearer hearer = { news, arg };
+	char why[WHY_SIZE];
+	json_t *answer = ask_passing(socket_path, cmd, args, -1, &hearer, why, sizeof(why));
 
 	if (!answer)
 		fprintf(stderr, "gleamctl: %s\n", why);

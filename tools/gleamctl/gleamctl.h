@@ -34,6 +34,7 @@ struct options {
 	const char *code;
 	const char *name;
 	bool undo;	      /* drain */
+	bool no_move;	      /* drain */
 	const char *chrome; /* trace: file to write */
 	/* what is left of the command line */
 	char **words;
@@ -73,6 +74,8 @@ int drain_command(const struct options *options);
 int cache_command(const struct options *options);
 /* migrate.c */
 int migrate_command(const struct options *options);
+/* drain of a server whose programs are moved. */
+int drain_moves(const struct options *options, const char *server);
 /* doctor.c */
 int doctor_command(const struct options *options);
 /* pair.c */

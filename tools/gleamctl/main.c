@@ -37,11 +37,13 @@ const struct command commands[] = {
 	  1, "js", policy_command },
 	{ "decisions", "", "which servers programs got, what that was thought to cost, and what it cost", HELP_COMMON, 0, 0, "js",
 	  decisions_command },
-	{ "drain", "[SERVER]", "send no new programs to a server; without a name: take none on this machine",
-	  "Programs that are there stay.\n"
+	{ "drain", "[SERVER]", "move all programs away from a server, and send no new ones; without a name: take none on this machine",
+	  "Four at a time are moved as by migrate, each to the server that is best for it; the others wait for their turn. Who can't be\n"
+	  "moved is named with the reason, and stays; then the status is 1. Without SERVER those that are there stay.\n"
 	  "\n"
+	  "  --no-move       leave those that are there\n"
 	  "  --undo          take it into use again\n" HELP_COMMON,
-	  0, 1, "jsu", drain_command },
+	  0, 1, "jsum", drain_command },
 	{ "trace", "FILE", "calls that a program has recorded with GLEAM_TRACE=FILE: arguments, results, times, round trips",
 	  "  --chrome OUT    write a trace for ui.perfetto.dev or chrome://tracing into OUT instead of the list\n"
 	  "  --help          this text\n",
@@ -139,12 +141,13 @@ const struct option long_options[] = {
 	{ "memory", required_argument, NULL, 'M' },
 	{ "priority", required_argument, NULL, 'p' },
 	{ "undo", no_argument, NULL, 'u' },
+	{ "no-move", no_argument, NULL, 'm' },
 	{ "help", no_argument, NULL, OPT_HELP },
 	{ "version", no_argument, NULL, OPT_VERSION },
 	{ NULL, 0, NULL, 0 },
 };
 
-/* Where the value of an option goes; `json` and `undo` have none. */
+/* Where the value of an option goes; `json`, `undo` and `no-move` have none. */
 static const struct {
 	int id;
 	size_t place;
@@ -171,6 +174,8 @@ static void option_take(struct options *options, int id, const char *value)
 		options->json = true;
 	if (id == 'u')
 		options->undo = true;
+	if (id == 'm')
+		options->no_move = true;
 	for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
 		if (values[i].id == id)
 			*(const char **)((char *)options + values[i].place) = value;

@@ -137,6 +137,10 @@ int drain_command(const struct options *options)
 		json_decref(args);
 		return asked ? unknown_server(socket_path, server) : EXIT_FAILED;
 	}
+	if (server && !options->undo && !options->no_move) {
+		json_decref(args);
+		return drain_moves(options, server);
+	}
 	if (server)
 		json_object_set_new(args, "server", json_string(server));
 	if (options->undo)

@@ -102,7 +102,7 @@ static void draw_help(void)
 		"r           the other way round",
 		"/           show only what has these letters (pid, user, server, program)",
 		"m           migrate the chosen program to another server",
-		"d, u        drain the chosen server, take it into use again",
+		"d, u        drain the chosen server (its programs move), take it into use again",
 		"p           stand still              +, -   slower, faster",
 		"q           leave                    any key goes back",
 	};
