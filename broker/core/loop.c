@@ -624,8 +624,8 @@ void loop_run(struct loop *loop)
 			loop->worked_ns = loop->now_ns;
 			continue;
 		}
-		/* Its handlers may have left something for the beginning of a round. */
-		if (found == FOUND_QUIET)
+		/* What its handlers have left for the beginning of a round. */
+		if (found == FOUND_QUIET && (loop->flush || __atomic_load_n(&loop->post_rung, __ATOMIC_RELAXED)))
 			continue;
 		idle = true;
 		if (loop->now_ns - loop->worked_ns < spin) {

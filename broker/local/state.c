@@ -3,6 +3,7 @@
 #include "broker/local/state.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,36 +20,50 @@
 
 #define COPY(to, from) snprintf(to, sizeof(to), "%s", from)
 
-static void server_take(const struct broker *broker, unsigned index, struct state_server *out)
+/* A hundredth of its size is used, mostly. */
+static void report_copy(struct report *to, const struct report *from)
+{
+	memcpy(to, from, offsetof(struct report, gpus));
+	memcpy(to->gpus, from->gpus, from->gpu_count * sizeof(to->gpus[0]));
+	to->seat_count = from->seat_count;
+	memcpy(to->seats, from->seats, from->seat_count * sizeof(to->seats[0]));
+	memcpy(to->driver_version, from->driver_version, sizeof(to->driver_version));
+}
+
+static void server_take(const struct broker *broker, unsigned index, unsigned parts, struct state_server *out)
 {
 	const struct server *server = broker_server(broker, index);
 	const struct place *place = broker_place(broker);
 	struct link *link = server_link(server);
 	const struct report *report = server_report(server);
 
-	COPY(out->name, server_name(server));
-	COPY(out->address, server_address(server));
-	COPY(out->state, server_state(server));
-	COPY(out->why, server_why(server));
-	out->drained = place_is_drained(place, index) || (report && report->draining);
-	out->usable = place_bandwidth(place, index);
-	COPY(out->interface, place_interface(place, index));
-	if (link) {
+	if (parts & STATE_NAMES) {
+		COPY(out->name, server_name(server));
+		COPY(out->address, server_address(server));
+		COPY(out->state, server_state(server));
+		COPY(out->why, server_why(server));
+	}
+	if (parts & STATE_PLACE) {
+		out->drained = place_is_drained(place, index) || (report && report->draining);
+		out->usable = place_bandwidth(place, index);
+		COPY(out->interface, place_interface(place, index));
+	}
+	if (link && parts & STATE_LINK) {
 		out->linked = true;
 		link_stats(link, &out->link);
 		COPY(out->peer, link_peer(link));
 		COPY(out->host, link_host(link));
 	}
-	if (report) {
+	if (report && parts & STATE_REPORT) {
 		out->reported = true;
 		out->report_age_s = (double)(clock_ns() - server_told_ns(server)) / (double)NS_PER_S;
-		out->report = *report;
+		report_copy(&out->report, report);
 		out->load = report->busy_milli / 1000.0 / (report->gpu_count ? report->gpu_count : 1);
 	}
 	const struct cache_stats *cache = cache_server_stats(server_cache(broker_server(broker, index)));
 
-	out->cached = cache != NULL;
-	if (cache)
+	out->cached = cache && parts & STATE_CACHE;
+	if (out->cached)
 		out->cache = *cache;
 }
 
@@ -100,7 +115,7 @@ struct state *state_take(const struct broker *broker)
 	}
 	state->sessions = broker_totals(broker, &state->totals);
 	for (unsigned i = 0; i < broker_server_count(broker); i++)
-		server_take(broker, i, &state->servers[state->server_count++]);
+		server_take(broker, i, STATE_ALL, &state->servers[state->server_count++]);
 	for (unsigned i = 0; i < broker_client_count(broker); i++) {
 		const struct client *client = broker_client(broker, i);
 		struct state_client *out = &state->clients[state->client_count];
@@ -125,13 +140,23 @@ void state_free(struct state *state)
 	free(state);
 }
 
-bool state_server(const struct broker *broker, unsigned index, struct state_server *server_out)
+bool state_server(const struct broker *broker, unsigned index, unsigned parts, struct state_server *server_out)
 {
 	if (index >= broker_server_count(broker))
 		return false;
-	memset(server_out, 0, sizeof(*server_out));
-	server_take(broker, index, server_out);
+	memset(server_out, 0, offsetof(struct state_server, report));
+	server_out->report.gpu_count = server_out->report.seat_count = 0;
+	server_take(broker, index, parts, server_out);
 	return true;
+}
+
+int state_server_gpus(const struct broker *broker, unsigned index)
+{
+	const struct report *report = index < broker_server_count(broker) ? server_report(broker_server(broker, index)) : NULL;
+
+	if (index >= broker_server_count(broker))
+		return -ESTALE;
+	return report ? (int)report->gpu_count : 0;
 }
 
 bool state_client(const struct broker *broker, uint32_t session, struct state_client *client_out)

@@ -33,10 +33,20 @@ struct state_server {
 	char interface[16]; /* that leads there; "": not known */
 	bool reported; /* report is valid */
 	double report_age_s;
-	struct report report;
+	double load; /* clients with unfinished work per GPU, mean over 5 s; 0 if not reported */
 	bool cached; /* cache is valid */
 	struct cache_stats cache;
-	double load; /* clients with unfinished work per GPU, mean over 5 s; 0 if not reported */
+	struct report report; /* last, for it is large: what lies behind its counts isn't copied */
+};
+
+/* What of it is wanted; the rest is zero. */
+enum state_part {
+	STATE_NAMES = 1 << 0, /* name, address, state, why */
+	STATE_LINK = 1 << 1,  /* asks the kernel */
+	STATE_PLACE = 1 << 2, /* what the scheduler knows: drained, usable, interface */
+	STATE_REPORT = 1 << 3,
+	STATE_CACHE = 1 << 4,
+	STATE_ALL = (1 << 5) - 1,
 };
 
 struct state_client {
@@ -84,7 +94,9 @@ struct state *state_take(const struct broker *broker);
 void state_free(struct state *state);
 
 /* One server (clients aside), one client: cheaper than all of them. False: there is no such one (any more). */
-bool state_server(const struct broker *broker, unsigned index, struct state_server *server_out);
+bool state_server(const struct broker *broker, unsigned index, unsigned parts, struct state_server *server_out);
+/* How many GPUs it has told of; -ESTALE: there is no such server. */
+int state_server_gpus(const struct broker *broker, unsigned index);
 bool state_client(const struct broker *broker, uint32_t session, struct state_client *client_out);
 
 /* Who has a session, without its counters: up to @max of them, in no order. */

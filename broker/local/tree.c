@@ -17,24 +17,20 @@
 #include "broker/lib/log.h"
 #include "broker/local/tree_mount.h"
 #include "broker/local/tree_node.h"
+#include "broker/local/tree_open.h"
 
 #define TREE_BURST     64     /* requests in one turn; then commands have theirs */
 #define TREE_WRITE_MAX 4096   /* what one write(2) hands over; a command is a word */
 #define TREE_BUF_SIZE  (16u << 10) /* a request; the kernel wants 8 KiB and room for a write */
-#define TREE_OPEN_MAX  4096   /* of all readers together; a call table takes some 50 KiB */
+#define TREE_LISTS_MAX 1024   /* folders that are open */
 #define TREE_FIXED_S   60.0   /* the kernel may believe for so long what doesn't change */
 #define TREE_DIRENT_MAX 512   /* bytes of one name in a listing, FUSE's header included */
 #define SAID_SIZE      256
 
-/* Somebody has it open: what was there at that moment. */
-struct open_file {
-	fuse_ino_t ino; /* of a file */
-	struct stat attr;
-	struct open_file *next;
-	struct open_file **before;
-	char *text;
-	size_t size;
-	/* of a folder */
+/* Somebody has a folder open: what was in it at that moment. */
+struct open_list {
+	struct open_list *next;
+	struct open_list **before;
 	struct tree_entry *entries;
 	unsigned count;
 };
@@ -45,8 +41,9 @@ struct tree {
 	struct tree_place place;
 	struct fuse_session *session;
 	uint8_t *buf; /* the request that comes next: TREE_BUF_SIZE bytes */
-	struct open_file *open;
-	unsigned open_count;
+	struct tree_opens opens;
+	struct open_list *lists;
+	unsigned list_count;
 	uint64_t tag;	/* of waiting for a request */
 	bool polling;
 	bool stopping;
@@ -69,38 +66,37 @@ static void said_put(enum fuse_log_level level, const char *format, va_list args
 
 static void tree_arm(struct tree *tree);
 
-/* ---- open files ---- */
+/* ---- open folders ---- */
 
-static struct open_file *open_new(struct tree *tree)
+static struct open_list *list_new(struct tree *tree)
 {
-	struct open_file *file = tree->open_count < TREE_OPEN_MAX ? calloc(1, sizeof(*file)) : NULL;
+	struct open_list *list = tree->list_count < TREE_LISTS_MAX ? calloc(1, sizeof(*list)) : NULL;
 
-	if (!file)
+	if (!list)
 		return NULL;
-	file->next = tree->open;
-	file->before = &tree->open;
-	if (file->next)
-		file->next->before = &file->next;
-	tree->open = file;
-	tree->open_count++;
-	return file;
+	list->next = tree->lists;
+	list->before = &tree->lists;
+	if (list->next)
+		list->next->before = &list->next;
+	tree->lists = list;
+	tree->list_count++;
+	return list;
 }
 
-static void open_free(struct tree *tree, struct open_file *file)
+static void list_free(struct tree *tree, struct open_list *list)
 {
-	*file->before = file->next;
-	if (file->next)
-		file->next->before = file->before;
-	tree->open_count--;
-	free(file->text);
-	free(file->entries);
-	free(file);
+	*list->before = list->next;
+	if (list->next)
+		list->next->before = list->before;
+	tree->list_count--;
+	free(list->entries);
+	free(list);
 }
 
 /* The kernel gives back what we gave it; no process can make one up. */
-static struct open_file *open_of(const struct fuse_file_info *fi)
+static struct open_list *list_of(const struct fuse_file_info *fi)
 {
-	return (struct open_file *)(uintptr_t)fi->fh;
+	return (struct open_list *)(uintptr_t)fi->fh;
 }
 
 /* ---- requests ---- */
@@ -109,6 +105,7 @@ static struct open_file *open_of(const struct fuse_file_info *fi)
 static void op_init(void *userdata, struct fuse_conn_info *conn)
 {
 	conn->max_write = TREE_WRITE_MAX;
+	conn->max_background = TREE_BACKGROUND;
 	conn->want &= ~(unsigned)(FUSE_CAP_SPLICE_READ | FUSE_CAP_SPLICE_WRITE | FUSE_CAP_SPLICE_MOVE);
 }
 
@@ -139,66 +136,20 @@ static void op_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 
 static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
+	const struct stat *was;
 	struct tree_node node;
 	struct stat attr;
 	int err = tree_of_id(ino, &node) ? tree_attr(&tree_of(req)->view, &node, &attr) : -ESTALE;
 
 	/* What it is about is gone, but somebody has it open and asks for it again after each read. */
-	for (const struct open_file *file = tree_of(req)->open; err && file; file = file->next) {
-		if (file->ino == ino) {
-			attr = file->attr;
-			err = 0;
-		}
+	if (err && (was = tree_opens_attr(&tree_of(req)->opens, ino))) {
+		attr = *was;
+		err = 0;
 	}
-
 	if (err)
 		fuse_reply_err(req, -err);
 	else
 		fuse_reply_attr(req, &attr, tree_is_fixed(&node) ? TREE_FIXED_S : 0);
-}
-
-static void op_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
-{
-	struct tree *tree = tree_of(req);
-	struct open_file *file;
-	struct tree_node node;
-	int err;
-
-	if ((fi->flags & O_ACCMODE) != O_RDONLY && !(tree_of_id(ino, &node) && tree_is_writable(&node))) {
-		fuse_reply_err(req, EACCES);
-		return;
-	}
-	file = open_new(tree);
-	if (!file) {
-		fuse_reply_err(req, ENFILE);
-		return;
-	}
-	err = tree_of_id(ino, &node) ? tree_text(&tree->view, &node, &file->text, &file->size) : -ESTALE;
-	if (!err)
-		err = tree_attr(&tree->view, &node, &file->attr);
-	file->ino = ino;
-	if (err)
-		goto free_file;
-	/* Past the page cache: sizes are not known before, and another open is to see another moment. */
-	fi->direct_io = 1;
-	fi->fh = (uintptr_t)file;
-	/* The opener is gone: no release will come. */
-	err = fuse_reply_open(req, fi);
-	if (err)
-		open_free(tree, file);
-	return;
-
-free_file:
-	open_free(tree, file);
-	fuse_reply_err(req, -err);
-}
-
-static void op_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
-{
-	const struct open_file *file = open_of(fi);
-	size_t at = offset < 0 || (uint64_t)offset > file->size ? file->size : (size_t)offset;
-
-	fuse_reply_buf(req, file->text + at, size < file->size - at ? size : file->size - at);
 }
 
 /* A command is one write; its answer is that write's. */
@@ -230,38 +181,32 @@ static void op_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
 		op_getattr(req, ino, fi);
 }
 
-static void op_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
-{
-	open_free(tree_of(req), open_of(fi));
-	fuse_reply_err(req, 0);
-}
-
 static void op_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
 	struct tree *tree = tree_of(req);
-	struct open_file *file = open_new(tree);
+	struct open_list *list = list_new(tree);
 	struct tree_node node;
 	int err;
 
-	if (!file) {
+	if (!list) {
 		fuse_reply_err(req, ENFILE);
 		return;
 	}
-	err = tree_of_id(ino, &node) ? tree_list(&tree->view, &node, &file->entries, &file->count) : -ESTALE;
+	err = tree_of_id(ino, &node) ? tree_list(&tree->view, &node, &list->entries, &list->count) : -ESTALE;
 	if (err) {
-		open_free(tree, file);
+		list_free(tree, list);
 		fuse_reply_err(req, -err);
 		return;
 	}
-	fi->fh = (uintptr_t)file;
+	fi->fh = (uintptr_t)list;
 	if (fuse_reply_open(req, fi))
-		open_free(tree, file);
+		list_free(tree, list);
 }
 
 /* Offsets count names: 0 and 1 are "." and "..". */
 static void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset, struct fuse_file_info *fi)
 {
-	const struct open_file *file = open_of(fi);
+	const struct open_list *list = list_of(fi);
 	char *bytes = malloc(size);
 	size_t at = 0;
 
@@ -269,8 +214,8 @@ static void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset
 		fuse_reply_err(req, ENOMEM);
 		return;
 	}
-	for (uint64_t i = offset < 0 ? 0 : (uint64_t)offset; i < (uint64_t)file->count + 2; i++) {
-		const struct tree_entry *entry = i < 2 ? NULL : &file->entries[i - 2];
+	for (uint64_t i = offset < 0 ? 0 : (uint64_t)offset; i < (uint64_t)list->count + 2; i++) {
+		const struct tree_entry *entry = i < 2 ? NULL : &list->entries[i - 2];
 		struct stat attr = { .st_ino = entry ? entry->id : ino,
 				     .st_mode = entry && !entry->folder ? S_IFREG : S_IFDIR };
 		const char *name = entry ? entry->name : i == 0 ? "." : "..";
@@ -284,6 +229,12 @@ static void op_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset
 	free(bytes);
 }
 
+static void op_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+	list_free(tree_of(req), list_of(fi));
+	fuse_reply_err(req, 0);
+}
+
 /* No blocks: df leaves it out unless it is asked for it, like /proc. */
 static void op_statfs(fuse_req_t req, fuse_ino_t ino)
 {
@@ -292,18 +243,16 @@ static void op_statfs(fuse_req_t req, fuse_ino_t ino)
 	fuse_reply_statfs(req, &fs);
 }
 
+/* open, read and release of files never come here: tree_opens_take(). */
 static const struct fuse_lowlevel_ops tree_ops = {
 	.init = op_init,
 	.lookup = op_lookup,
 	.getattr = op_getattr,
-	.open = op_open,
-	.read = op_read,
 	.write = op_write,
 	.setattr = op_setattr,
-	.release = op_release,
 	.opendir = op_opendir,
 	.readdir = op_readdir,
-	.releasedir = op_release,
+	.releasedir = op_releasedir,
 	.statfs = op_statfs,
 };
 
@@ -314,57 +263,63 @@ static void tree_end(struct tree *tree)
 	if (tree->gone)
 		return;
 	tree->gone = true;
+	tree_opens_fini(&tree->opens);
 	/* Closes the descriptor first, so whoever still asks gets an error and unmounting can't wait for us. */
 	fuse_session_unmount(tree->session);
 	fuse_session_destroy(tree->session);
 	tree->session = NULL;
-	while (tree->open)
-		open_free(tree, tree->open);
+	while (tree->lists)
+		list_free(tree, tree->lists);
 	free(tree->buf);
 	tree->buf = NULL;
 	tree_place_give(&tree->place);
+}
+
+static void tree_request(struct tree *tree, size_t size)
+{
+	struct fuse_buf request = { .mem = tree->buf, .size = size };
+
+	if (!tree_opens_take(&tree->opens, tree->buf, size))
+		fuse_session_process_buf(tree->session, &request);
+}
+
+/*
+ * One request, mostly: to look for another costs a system call, while the poll that follows sees it as it begins. Only those that we have
+ * asked for ourselves are there for certain.
+ */
+static void tree_requests(struct tree *tree)
+{
+	for (int i = 0; i < TREE_BURST && !tree->stopping && !fuse_session_exited(tree->session); i++) {
+		ssize_t got = read(fuse_session_fd(tree->session), tree->buf, TREE_BUF_SIZE);
+
+		if (got > 0) {
+			tree_request(tree, (size_t)got);
+			if (!tree_opens_more(&tree->opens))
+				return;
+		} else if (got == 0 || errno == EAGAIN) {
+			tree_opens_dry(&tree->opens);
+			return;
+		} else if (errno != EINTR && errno != ENOENT) { /* ENOENT: a request that was withdrawn before we read it. */
+			if (errno != ENODEV) /* unmounted */
+				log_error("tree: can't read requests: %s", strerror(errno));
+			fuse_session_exit(tree->session);
+		}
+	}
 }
 
 static void tree_ready(void *arg, int res, uint32_t flags)
 {
 	struct tree *tree = arg;
 
-	tree->polling = flags & IORING_CQE_F_MORE;
-	/* All that is there: one completion may stand for several requests. */
-	for (int i = 0; i < TREE_BURST && !tree->stopping && !fuse_session_exited(tree->session); i++) {
-		struct fuse_buf request = { .mem = tree->buf };
-		ssize_t got = read(fuse_session_fd(tree->session), tree->buf, TREE_BUF_SIZE);
-
-		/* ENOENT: a request that was withdrawn before we read it. */
-		if (got < 0 && (errno == EINTR || errno == ENOENT))
-			continue;
-		if (got <= 0) {
-			/* ENODEV: unmounted. */
-			if (got < 0 && errno != EAGAIN) {
-				if (errno != ENODEV)
-					log_error("tree: can't read requests: %s", strerror(errno));
-				fuse_session_exit(tree->session);
-			}
-			goto read;
-		}
-		request.size = (size_t)got;
-		fuse_session_process_buf(tree->session, &request);
-	}
-	/* Commands have their turn; the rest is read when a poll that begins anew finds it. */
-	if (!tree->stopping && !fuse_session_exited(tree->session) && tree->polling) {
-		loop_cancel(tree->loop, tree->tag);
-		return;
-	}
-read:
-	if (tree->polling && (tree->stopping || fuse_session_exited(tree->session))) {
-		/* The ring holds the descriptor open while a poll waits on it; and only when it closes do readers get their errors. */
-		loop_cancel(tree->loop, tree->tag);
-	} else if (tree->stopping) {
+	tree->polling = false;
+	tree_opens_look(&tree->opens);
+	tree_requests(tree);
+	if (tree->stopping) {
 		tree_end(tree);
 	} else if (fuse_session_exited(tree->session)) {
 		log_warn("%s has been unmounted: the tree comes back when gleamd is started again", tree->place.path);
 		tree_end(tree);
-	} else if (!tree->polling) {
+	} else {
 		tree_arm(tree);
 	}
 }
@@ -373,7 +328,7 @@ static void tree_arm(struct tree *tree)
 {
 	struct io_uring_sqe *sqe = loop_sqe(tree->loop);
 
-	io_uring_prep_poll_multishot(sqe, fuse_session_fd(tree->session), POLLIN);
+	io_uring_prep_poll_add(sqe, fuse_session_fd(tree->session), POLLIN);
 	tree->tag = loop_tag(tree->loop, sqe, tree_ready, tree);
 	/* Whoever polls the tree is in no hurry: nobody spins for the next request. */
 	loop_tag_quiet(tree->loop, tree->tag);
@@ -438,7 +393,10 @@ void tree_start(struct loop *loop, struct broker *broker, const char *path, stru
 	if (!tree)
 		return;
 	tree->loop = loop;
+	tree_opens_init(&tree->opens, loop, &tree->view);
 	tree->view.broker = broker;
+	tree->view.uid = geteuid();
+	tree->view.gid = getegid();
 	tree->buf = malloc(TREE_BUF_SIZE);
 	if (!tree->buf)
 		goto free_tree_quietly;
@@ -447,6 +405,7 @@ void tree_start(struct loop *loop, struct broker *broker, const char *path, stru
 		goto free_tree;
 	if (session_mount(tree, why, sizeof(why)))
 		goto give_place;
+	tree->opens.fd = fuse_session_fd(tree->session);
 	log_info("the tree is mounted on %s", tree->place.path);
 	tree_arm(tree);
 	*tree_out = tree;

@@ -10,6 +10,7 @@
 
 struct server_file {
 	const char *name;
+	unsigned parts; /* what put() looks at: of enum state_part */
 	void (*put)(FILE *out, const struct state_server *server);
 };
 

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "broker/local/broker.h"
 #include "broker/local/metrics.h"
@@ -67,6 +66,11 @@ bool tree_is_fixed(const struct tree_node *node)
 	return node->kind != TREE_CLIENT && node->kind != TREE_GPU;
 }
 
+bool tree_vanishes(const struct tree_node *node)
+{
+	return node->kind == TREE_CLIENT || node->kind == TREE_CLIENT_FILE || node->kind == TREE_GPU || node->kind == TREE_GPU_FILE;
+}
+
 /* ---- who is there ---- */
 
 static bool who_of(const struct tree_view *view, uint32_t session, struct state_who *out)
@@ -116,15 +120,9 @@ static uint32_t session_find(const struct tree_view *view, const char *name)
 	return 0;
 }
 
-static unsigned gpu_count(const struct state_server *server)
-{
-	return server->reported ? server->report.gpu_count : 0;
-}
-
 /* Whether what the node is about is there. */
 static int node_check(const struct tree_view *view, const struct tree_node *node)
 {
-	struct state_server server;
 	struct state_who who;
 
 	switch (node->kind) {
@@ -133,10 +131,10 @@ static int node_check(const struct tree_view *view, const struct tree_node *node
 	case TREE_GPUS:
 	case TREE_SERVER_CACHE:
 	case TREE_SERVER_CACHE_FILE:
-		return state_server(view->broker, node->object, &server) ? 0 : -ESTALE;
+		return state_server_gpus(view->broker, node->object) < 0 ? -ESTALE : 0;
 	case TREE_GPU:
 	case TREE_GPU_FILE:
-		return state_server(view->broker, node->object, &server) && node->gpu < gpu_count(&server) ? 0 : -ESTALE;
+		return node->gpu < state_server_gpus(view->broker, node->object) ? 0 : -ESTALE;
 	case TREE_CLIENT:
 	case TREE_CLIENT_FILE:
 		return who_of(view, node->object, &who) ? 0 : -ESTALE;
@@ -197,7 +195,7 @@ static void list_servers(struct list *list, const struct tree_view *view)
 {
 	struct state_server server;
 
-	for (uint32_t i = 0; state_server(view->broker, i, &server); i++)
+	for (uint32_t i = 0; state_server(view->broker, i, STATE_NAMES, &server); i++)
 		list_add(list, server.name, &(struct tree_node){ .kind = TREE_SERVER, .object = i });
 }
 
@@ -220,13 +218,11 @@ static void list_cache(struct list *list, const struct tree_node *node)
 
 static void list_gpus(struct list *list, const struct tree_view *view, uint32_t object)
 {
-	struct state_server server;
+	int count = state_server_gpus(view->broker, object);
 	char name[16];
 
-	if (!state_server(view->broker, object, &server))
-		return;
-	for (unsigned i = 0; i < gpu_count(&server); i++) {
-		snprintf(name, sizeof(name), "%u", i);
+	for (int i = 0; i < count; i++) {
+		snprintf(name, sizeof(name), "%d", i);
 		list_add(list, name, &(struct tree_node){ .kind = TREE_GPU, .gpu = (uint16_t)i, .object = object });
 	}
 }
@@ -354,8 +350,8 @@ int tree_attr(const struct tree_view *view, const struct tree_node *node, struct
 		.st_ino = tree_id(node),
 		.st_mode = folder ? S_IFDIR | 0555 : S_IFREG | 0444,
 		.st_nlink = 1, /* for a folder: not counted */
-		.st_uid = geteuid(),
-		.st_gid = getegid(),
+		.st_uid = view->uid,
+		.st_gid = view->gid,
 		.st_blksize = 4096,
 		.st_atim = view->born,
 		.st_mtim = view->born,
@@ -390,14 +386,16 @@ int tree_attr(const struct tree_view *view, const struct tree_node *node, struct
 static int put_server(const struct tree_view *view, const struct tree_node *node, FILE *out)
 {
 	struct state_server server;
+	unsigned parts;
 
 	/* Whoever looks wants to know: the next look sees more. */
 	state_refresh(view->broker);
-	if (!state_server(view->broker, node->object, &server))
+	parts = node->kind == TREE_SERVER_FILE ? tree_server_files[node->file].parts : STATE_REPORT;
+	if (!state_server(view->broker, node->object, parts, &server))
 		return -ESTALE;
 	if (node->kind == TREE_SERVER_FILE)
 		tree_server_files[node->file].put(out, &server);
-	else if (node->gpu < gpu_count(&server))
+	else if (node->gpu < server.report.gpu_count)
 		tree_gpu_files[node->file].put(out, &server.report.gpus[node->gpu]);
 	else
 		return -ESTALE;
@@ -413,12 +411,12 @@ static int put_cache(const struct tree_view *view, const struct tree_node *node,
 
 	state_refresh(view->broker);
 	if (node->kind == TREE_SERVER_CACHE_FILE) {
-		if (!state_server(view->broker, node->object, &server))
+		if (!state_server(view->broker, node->object, STATE_CACHE, &server))
 			return -ESTALE;
 		tree_cache_files[node->file].put(out, server.cached ? &server.cache : NULL);
 		return 0;
 	}
-	for (uint32_t i = 0; state_server(view->broker, i, &server); i++) {
+	for (uint32_t i = 0; state_server(view->broker, i, STATE_CACHE, &server); i++) {
 		if (!server.cached)
 			continue;
 		known = true;
@@ -508,9 +506,8 @@ static int sink_begin(void)
 	return 0;
 }
 
-int tree_text(const struct tree_view *view, const struct tree_node *node, char **text_out, size_t *size_out)
+int tree_text(const struct tree_view *view, const struct tree_node *node, const char **text_out, size_t *size_out)
 {
-	char *text;
 	int err;
 
 	if (kind_is_folder(node->kind))
@@ -535,12 +532,9 @@ int tree_text(const struct tree_view *view, const struct tree_node *node, char *
 	fflush(sink.out);
 	if (err)
 		return err;
-	text = sink.fault ? NULL : malloc(sink.size + 1);
-	if (!text)
+	if (sink.fault)
 		return -ENOMEM;
-	memcpy(text, sink.text, sink.size);
-	text[sink.size] = 0;
-	*text_out = text;
+	*text_out = sink.text;
 	*size_out = sink.size;
 	return 0;
 }

@@ -66,13 +66,16 @@ bool tree_of_id(uint64_t id, struct tree_node *node_out);
 struct tree_view {
 	struct broker *broker;
 	struct timespec born;
+	/* whose files are that aren't a client's */
+	uid_t uid;
+	gid_t gid;
 };
 
 /* All: -ESTALE when @node's client, server or GPU is gone. */
 int tree_find(const struct tree_view *view, const struct tree_node *parent, const char *name, struct tree_node *node_out);
 int tree_attr(const struct tree_view *view, const struct tree_node *node, struct stat *attr_out);
-/* The content, at this moment; free() it. -EISDIR. */
-int tree_text(const struct tree_view *view, const struct tree_node *node, char **text_out, size_t *size_out);
+/* The content, at this moment; it stays until the next one is asked for. -EISDIR. */
+int tree_text(const struct tree_view *view, const struct tree_node *node, const char **text_out, size_t *size_out);
 
 /* What is written to a file that takes commands: a word, with or without an end of line. -EACCES: it takes none. */
 int tree_write(const struct tree_view *view, const struct tree_node *node, const char *text, size_t size);
@@ -91,5 +94,7 @@ int tree_list(const struct tree_view *view, const struct tree_node *node, struct
 
 /* Whether the name leads to the same node for as long as the daemon runs. */
 bool tree_is_fixed(const struct tree_node *node);
+/* Whether what it is about may go away while the daemon runs. */
+bool tree_vanishes(const struct tree_node *node);
 
 #endif

@@ -42,23 +42,32 @@ program vecadd 1000 1 >/dev/null
 wait_for 10 eval 'scrape more && [ "$(value more gleam_sessions_total)" = 2 ]' || fail "sessions: $(value more gleam_sessions_total)"
 [ "$(value more gleam_calls_total)" -gt "$(value ended gleam_calls_total)" ] || fail "calls go down"
 
-# What 1,000 reads a second cost: 40 us of gleamd a read on two virtual cores without other work, so 4%; 2% is wanted. Asserted loosely.
+# A thousand reads a second, five times for half a second: what gleamd's threads use for one, the least of the five, since whatever else runs
+# makes them dearer; and how often gleamd wakes up, twice: releases are taken together. 18 to 20 us on two virtual cores with little other
+# work, 24 in the median on a machine with a load of 10.
 cat >"$TMP/poll.py" <<'PY'
 import os, sys, time
-path, pid = sys.argv[1], sys.argv[2]
-used = lambda: int(open("/proc/%s/schedstat" % pid).read().split()[0]) / 1e9
-count, cpu, began = 0, used(), time.time()
-while count < 3000:
-    file = os.open(path, os.O_RDONLY)
-    assert os.read(file, 4096).endswith(b"\n")
-    os.close(file)
-    count += 1
-    time.sleep(max(0, began + count / 1000 - time.time()))
-print("%.1f" % ((used() - cpu) / count * 1e6), "%.0f" % (count / (time.time() - began)))
+path, tasks = sys.argv[1], "/proc/%s/task" % sys.argv[2]
+def used():
+    return sum(int(open("%s/%s/schedstat" % (tasks, task)).read().split()[0]) for task in os.listdir(tasks)) / 1e3
+def slept():
+    return sum(int(line.split()[1]) for task in os.listdir(tasks) for line in open("%s/%s/status" % (tasks, task)) if line.startswith("voluntary"))
+turns = []
+for turn in range(5):
+    count, cpu, sleeps, began = 0, used(), slept(), time.time()
+    while count < 500:
+        file = os.open(path, os.O_RDONLY)
+        assert os.read(file, 4096).endswith(b"\n")
+        os.close(file)
+        count += 1
+        time.sleep(max(0, began + count / 1000 - time.time()))
+    turns.append(((used() - cpu) / count, (slept() - sleeps) / count, count / (time.time() - began)))
+print("%.1f %.2f %.0f" % (min(turn[0] for turn in turns), min(turn[1] for turn in turns), max(turn[2] for turn in turns)))
 PY
-read -r cost rate < <(python3 "$TMP/poll.py" "$g/servers/lab/load" "$(bg_pid client)")
-say "a read costs $cost us of gleamd, at $rate reads a second"
+read -r cost sleeps rate < <(python3 "$TMP/poll.py" "$g/servers/lab/load" "$(bg_pid client)")
+say "a read costs $cost us of gleamd and wakes it $sleeps times, at $rate reads a second"
 if ! ldd "$OUT/bin/gleamd" | grep -qE 'lib(a|t|ub)san'; then
-	between "cost of a read (us)" 0 "$cost" 150
+	between "cost of a read (us)" 0 "$cost" 40
+	between "wake-ups a read" 0 "$sleeps" 2.6
 fi
 soft_down
