@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the store share: store.c (books), store_memory.c (blocks), store_disk.c (files), store_part.c (pieces). */
+/*
+ * What the files of the store share: store_books.c (which chunks there are), store_bytes.c (coming and going), store_reader.c (who is
+ * told), store_command.c (people's), store_memory.c (blocks), store_disk.c (files), store_part.c (pieces).
+ */
 #ifndef GLEAM_NODE_STORE_PRIVATE_H
 #define GLEAM_NODE_STORE_PRIVATE_H
 
@@ -152,29 +155,38 @@ struct store {
 	int folder_lock; /* -1; the descriptor that keeps other daemons out */
 };
 
-/* store.c */
+/* store_books.c */
 struct entry *shelf_find_locked(struct shelf *shelf, const uint8_t hash[CACHE_HASH_SIZE]);
 struct entry *shelf_find_head_locked(struct shelf *shelf, const uint8_t head[CACHE_HEAD_SIZE]);
 /* A new one, told to readers; NULL: out of memory. */
 struct entry *entry_add_locked(struct shelf *shelf, const struct chunk_name *name);
 /* To the main list, as the newest. */
 void entry_promote_locked(struct entry *entry);
+/* Seen again: promoted, and worth the disk. */
+void entry_touch_locked(struct entry *entry);
 /* It goes when readers agree and nobody uses it. */
 void entry_drop_locked(struct entry *entry);
 void entry_put_locked(struct entry *entry);
+void entry_put(struct entry *entry); /* takes the lock */
+/* One that is on its way out goes now, if nobody holds it any more. */
+void drop_settle_locked(struct entry *entry);
+/* At once: nobody uses it. Its file goes, too, if it has one. */
+void entry_free_locked(struct entry *entry);
 /* A block for @size bytes, for which the memory of chunks that are on disk as well is given up; NULL: no room now. */
 uint8_t *store_block_locked(struct store *store, uint32_t size);
 /* The same for bytes that come, of which a quarter of the memory may wait for their names; given back by coming_end. */
 uint8_t *store_coming_locked(struct store *store, uint32_t size);
 void store_coming_end_locked(struct store *store, uint8_t *block, uint32_t size);
-/* Has come whole: takes @block, hashes it on a thread of the pool. @durable: bytes of a file. */
-void shelf_put(struct shelf *shelf, uint8_t *block, uint32_t size, bool durable);
 /* The oldest that may go. @main_full: the main list has more than its share of the tier, so it gives before probation. */
 struct entry *store_victim_locked(struct store *store, bool main_full, bool (*may_go)(const struct entry *entry));
 /* Its bytes are in a block, on disk. */
 void entry_memory_locked(struct entry *entry, uint8_t *block);
 void entry_disk_locked(struct entry *entry, bool on_disk);
 uint64_t store_disk_used_locked(const struct store *store);
+
+/* store_bytes.c */
+/* Has come whole: takes @block, hashes it on a thread of the pool. @durable: bytes of a file. */
+void shelf_put(struct shelf *shelf, uint8_t *block, uint32_t size, bool durable);
 
 /* store_part.c: pieces of a chunk. */
 void part_keep(struct shelf *shelf, const struct bulk_keep *keep, const uint8_t *bytes, uint32_t size);

@@ -1,5 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-// sources: broker/local/client.c broker/local/flow.c broker/local/journal.c broker/local/wire.c broker/local/move.c broker/local/control_move.c broker/local/move_ask.c broker/local/drain.c broker/local/place_move.c broker/local/route.c broker/local/server.c broker/local/dial.c broker/local/broker.c broker/local/state.c broker/local/control.c broker/local/kdev.c broker/local/knl.c broker/local/cache.c broker/local/cache_client.c broker/local/cfile.c broker/local/held.c broker/local/control_cache.c broker/local/prefetch.c broker/local/place.c broker/local/place_store.c broker/local/place_show.c broker/local/control_sched.c broker/local/netwatch.c broker/local/discover.c broker/local/discover_line.c broker/local/sched.c broker/local/sched_cost.c broker/local/sched_move.c broker/local/sched_profile.c broker/local/sched_policy_cost.c broker/local/sched_policy_load.c broker/local/sched_policy_turn.c broker/local/sched_policy_pinned.c broker/local/sched_share.c broker/core/loop.c broker/core/record.c broker/core/pack.c broker/core/tls.c broker/core/conn.c broker/core/hello.c broker/core/lane.c broker/core/link.c broker/core/address.c broker/core/jobs.c broker/node/node.c broker/node/cache.c broker/node/store.c broker/node/store_disk.c broker/node/store_memory.c broker/node/store_part.c broker/node/gpus.c broker/lib/visible.c broker/node/seat.c broker/node/pool.c broker/node/proc.c broker/node/gate.c broker/node/setting.c broker/node/probe.c broker/lib/ring.c broker/lib/shm.c broker/lib/slot.c broker/lib/fd.c broker/lib/log.c broker/lib/hash.c broker/lib/key.c broker/lib/conf.c broker/lib/json.c broker/lib/chunk.c gen/api.c gen/ops.c libs: -luring -llz4 -lssl -lcrypto -linih -lnl-genl-3 -lnl-route-3 -lnl-3 -lm
+// sources: broker/local/client.c broker/local/flow.c broker/local/journal.c broker/local/wire.c broker/local/move.c
+// sources: broker/local/control_move.c broker/local/move_ask.c broker/local/drain.c broker/local/place_move.c
+// sources: broker/local/route.c broker/local/server.c broker/local/dial.c broker/local/broker.c broker/local/state.c
+// sources: broker/local/control.c broker/local/kdev.c broker/local/knl.c broker/local/cache.c
+// sources: broker/local/cache_client.c broker/local/cfile.c broker/local/held.c broker/local/control_cache.c
+// sources: broker/local/prefetch.c broker/local/place.c broker/local/place_store.c broker/local/place_show.c
+// sources: broker/local/control_sched.c broker/local/netwatch.c broker/local/discover.c broker/local/discover_line.c
+// sources: broker/local/sched.c broker/local/sched_cost.c broker/local/sched_move.c broker/local/sched_profile.c
+// sources: broker/local/sched_policy_cost.c broker/local/sched_policy_load.c broker/local/sched_policy_turn.c
+// sources: broker/local/sched_policy_pinned.c broker/local/sched_share.c
+// sources: broker/core/loop.c broker/core/record.c broker/core/pack.c broker/core/tls.c broker/core/conn.c
+// sources: broker/core/hello.c broker/core/lane.c broker/core/link.c broker/core/address.c broker/core/jobs.c
+// sources: broker/node/node.c broker/node/cache.c broker/node/store.c broker/node/store_books.c
+// sources: broker/node/store_bytes.c broker/node/store_reader.c broker/node/store_command.c broker/node/store_disk.c
+// sources: broker/node/store_memory.c broker/node/store_part.c broker/node/gpus.c
+// sources: broker/lib/visible.c
+// sources: broker/node/seat.c broker/node/pool.c broker/node/proc.c broker/node/gate.c broker/node/setting.c
+// sources: broker/node/probe.c
+// sources: broker/lib/ring.c broker/lib/shm.c broker/lib/slot.c broker/lib/fd.c broker/lib/log.c broker/lib/hash.c
+// sources: broker/lib/key.c broker/lib/conf.c broker/lib/json.c broker/lib/chunk.c
+// sources: gen/api.c gen/ops.c libs: -luring -llz4 -lssl -lcrypto -linih -lnl-genl-3 -lnl-route-3 -lnl-3 -lm
 /*
  * What a node may send for a live session: messages of the command lane and frames behind bulk bytes, with any content. The
  * input is a row of {u8 kind, u8 size / 8, bytes}. Also load reports.

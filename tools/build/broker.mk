@@ -3,7 +3,8 @@
 BROKER_LIB := $(addprefix broker/lib/,ring.c shm.c slot.c fd.c log.c hash.c key.c conf.c json.c visible.c chunk.c)
 BROKER_CORE := $(addprefix broker/core/,loop.c record.c pack.c tls.c conn.c hello.c lane.c link.c address.c jobs.c)
 BROKER_NODE := $(addprefix broker/node/,proc.c pool.c seat.c gate.c setting.c probe.c probe_main.c probe_speed.c gpus.c node.c \
-	cache.c store.c store_disk.c store_memory.c store_part.c)
+	cache.c store.c store_books.c store_bytes.c store_reader.c store_command.c \
+	store_disk.c store_memory.c store_part.c)
 # Free of I/O: gleam-sim runs the same.
 SCHED := $(addprefix broker/local/,sched.c sched_cost.c sched_move.c sched_profile.c sched_policy_cost.c sched_policy_load.c \
 	sched_policy_turn.c sched_policy_pinned.c sched_share.c)
@@ -38,5 +39,5 @@ $(eval $(call unit,test_loop,tests/unit/test_loop.c broker/core/loop.c broker/li
 $(eval $(call unit,test_tls,tests/unit/test_tls.c broker/core/tls.c broker/core/record.c broker/lib/chunk.c,-lssl -lcrypto))
 $(eval $(call unit,test_pack,tests/unit/test_pack.c broker/core/pack.c,-llz4))
 $(eval $(call unit,test_spin,tests/unit/test_spin.c,))
-$(eval $(call unit,test_store,tests/unit/test_store.c broker/node/store.c broker/node/store_disk.c broker/node/store_memory.c \
-	broker/node/store_part.c broker/local/held.c broker/core/jobs.c broker/lib/chunk.c broker/lib/fd.c broker/lib/log.c,-lcrypto))
+$(eval $(call unit,test_store,tests/unit/test_store.c $(sort $(wildcard broker/node/store*.c)) \
+	broker/local/held.c broker/core/jobs.c broker/lib/chunk.c broker/lib/fd.c broker/lib/log.c,-lcrypto))
