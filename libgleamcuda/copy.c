@@ -298,7 +298,7 @@ static CUresult down_late(struct call *call, const struct copy *c, struct late_l
 		msg_gleamCopyDown2D_put(&call->w, &m);
 	}
 	seq = call_post(call);
-	late_posted(&cells, seq);
+	late_posted(call->session, &cells, seq);
 	stream_note(call, c->stream, seq);
 	call_count_bytes(call, rows * width);
 	return CUDA_SUCCESS;
@@ -344,11 +344,8 @@ CUresult copy_bytes_down(struct call *call, const struct copy *c)
 		return result;
 	}
 	/* An earlier copy to the same bytes must not land on ours. */
-	if (c->dst_place == PLACE_PINNED) {
-		result = late_wait_range(call->session, (void *)(uintptr_t)c->dst, (c->rows - 1) * c->dst_pitch + c->width);
-		if (result)
-			return result;
-	}
+	if (c->dst_place == PLACE_PINNED)
+		late_wait_range((void *)(uintptr_t)c->dst, (c->rows - 1) * c->dst_pitch + c->width);
 	if (c->rows == 1 && c->width <= REPLY_MAX) {
 		result = down_reply(call, c);
 	} else if (c->rows == 1 && c->width <= ONE_CELL_MAX) {
@@ -409,7 +406,8 @@ CUresult copy_source_wait(struct call *call, enum place place, uint64_t src, uin
 		return CUDA_SUCCESS;
 	if (hostfunc_outstanding() || (exposed_any() && exposed_holds(src)))
 		return context_wait(call);
-	return late_wait_range(call->session, (void *)(uintptr_t)src, span);
+	late_wait_range((void *)(uintptr_t)src, span);
+	return CUDA_SUCCESS;
 }
 
 /* Managed memory is the device's, once the host's bytes are there. */
@@ -443,7 +441,7 @@ CUresult copy_run(struct call *call, const struct copy *copy)
 			return result;
 	}
 	/* A stream that waits for the host: the source may be filled after this call, and to wait here could be for ever. */
-	if (host_src && c.src_place == PLACE_PINNED && streamword_waiting(call)) {
+	if (host_src && c.src_place == PLACE_PINNED && streamword_waiting()) {
 		if (c.async && c.dst_place == PLACE_DEVICE)
 			return streamword_copy_later(call, &c);
 		c.src_place = PLACE_PAGEABLE;

@@ -157,7 +157,7 @@ static CUresult part_down(struct call *call, const struct box *box, const struct
 	}
 	msg_gleamArrayDown_put(&call->w, &m);
 	seq = call_post(call);
-	late_posted(&m.cells, seq);
+	late_posted(call->session, &m.cells, seq);
 	stream_note(call, box->stream, seq);
 	call_count_bytes(call, size);
 	return CUDA_SUCCESS;
@@ -195,7 +195,7 @@ static CUresult box_up(struct call *call, const struct box *box)
 	CUresult result;
 
 	/* The source may be filled after this call, when the stream's wait for the host has ended. */
-	if (src->place == PLACE_PINNED && streamword_waiting(call)) {
+	if (src->place == PLACE_PINNED && streamword_waiting()) {
 		if (box->async)
 			return call_refuse(call, "page-locked memory goes to an array only while no stream waits for the host");
 		result = stream_wait(call, stream);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Exposed host memory. A shadow of each range holds what both sides agreed on last; what differs from it is what this
- * side has changed, and exactly those bytes travel, so that words of both sides beside each other survive. Of ranges of
+ * side has changed, and exactly those bytes travel, so that words of both sides beside each other survive. Each server has a
+ * mirror and a shadow of its own: what came from one differs from the others' and goes on to them. Of ranges of
  * some size the kernel tells which pages were written (track.h); small ones, and all where it can't, are compared whole
  * before each launch.
  */
@@ -31,7 +32,7 @@ struct exposed {
 	struct exposed *next;
 	uint64_t start;
 	uint64_t size;
-	uint8_t *shadow;
+	uint8_t *shadows[SESSIONS_MAX]; /* by session; NULL: that one has no mirror */
 	bool tracked; /* whole pages, which the kernel watches */
 	bool whole;   /* the next exchange compares everything */
 };
@@ -91,6 +92,32 @@ bool exposed_holds(uint64_t address)
 	return holds;
 }
 
+/*
+ * What all servers are told: @call itself to its own, calls in @room to the others; NULL for those that are gone. To be given to
+ * every_leave().
+ */
+static uint32_t every(struct call *call, struct call room[SESSIONS_MAX], struct call *to[SESSIONS_MAX])
+{
+	uint32_t count = 0;
+	struct session *s;
+
+	for (; (s = session_at(count)); count++) {
+		to[count] = call;
+		if (s == call->session)
+			continue;
+		to[count] = session_is_dead(s) ? NULL : &room[count];
+		call_start(&room[count], s, NULL);
+	}
+	return count;
+}
+
+static void every_leave(struct call room[SESSIONS_MAX], struct call *to[SESSIONS_MAX], uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++)
+		if (to[i] == &room[i])
+			call_leave(to[i], CUDA_SUCCESS);
+}
+
 /* The worker mirrors whole pages. */
 static struct msg_gleamHostRange range_message(uint64_t start, uint64_t size, uint32_t open)
 {
@@ -100,11 +127,30 @@ static struct msg_gleamHostRange range_message(uint64_t start, uint64_t size, ui
 					    .open = open };
 }
 
+static CUresult range_tell(struct call *call, const struct msg_gleamHostRange *m)
+{
+	CUresult result = call_open(call, OP_gleamHostRange, msg_gleamHostRange_size(m));
+
+	if (result)
+		return result;
+	msg_gleamHostRange_put(&call->w, m);
+	return call_wait(call);
+}
+
+static void exposed_free(struct exposed *exposed)
+{
+	for (uint32_t i = 0; i < SESSIONS_MAX; i++)
+		free(exposed->shadows[i]);
+	free(exposed);
+}
+
 CUresult exposed_open(struct call *call, uint64_t start, uint64_t size)
 {
 	struct msg_gleamHostRange m = range_message(start, size, 1);
+	struct call room[SESSIONS_MAX], *to[SESSIONS_MAX];
 	struct exposed *exposed;
-	CUresult result;
+	uint32_t count, done = 0;
+	CUresult result = CUDA_SUCCESS;
 
 	if (exposed_is(start))
 		return CUDA_SUCCESS;
@@ -113,19 +159,26 @@ CUresult exposed_open(struct call *call, uint64_t start, uint64_t size)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	exposed->start = start;
 	exposed->size = size;
-	/* The fresh mirror is zero, and so is this. */
-	exposed->shadow = calloc(1, size);
-	if (!exposed->shadow) {
-		result = CUDA_ERROR_OUT_OF_MEMORY;
-		goto free_exposed;
+	count = every(call, room, to);
+	for (uint32_t i = 0; i < count && !result; i++) {
+		if (!to[i])
+			continue;
+		/* The fresh mirror is zero, and so is this. */
+		exposed->shadows[i] = calloc(1, size);
+		result = exposed->shadows[i] ? range_tell(to[i], &m) : CUDA_ERROR_OUT_OF_MEMORY;
+		done = i;
 	}
-	result = call_open(call, OP_gleamHostRange, msg_gleamHostRange_size(&m));
-	if (result)
-		goto free_shadow;
-	msg_gleamHostRange_put(&call->w, &m);
-	result = call_wait(call);
-	if (result)
-		goto free_shadow;
+	if (result) {
+		m.open = 0;
+		for (uint32_t i = 0; i < done; i++)
+			if (to[i])
+				range_tell(to[i], &m);
+	}
+	every_leave(room, to, count);
+	if (result) {
+		exposed_free(exposed);
+		return result;
+	}
 	/* A registered range may share its first and last page with others, and may be a file's. */
 	exposed->tracked = size >= TRACKED_LEAST && !(start % PAGE) && track_begin(m.address, m.bytes);
 	exposed->whole = true;
@@ -139,12 +192,6 @@ CUresult exposed_open(struct call *call, uint64_t start, uint64_t size)
 	__atomic_fetch_add(&exposed_count, 1, __ATOMIC_RELEASE);
 	pthread_mutex_unlock(&lock);
 	return CUDA_SUCCESS;
-
-free_shadow:
-	free(exposed->shadow);
-free_exposed:
-	free(exposed);
-	return result;
 }
 
 CUresult exposed_need(struct call *call, uint64_t address)
@@ -180,8 +227,10 @@ CUresult exposed_params_slow(struct call *call, const void *params, uint32_t siz
 
 void exposed_close(struct call *call, uint64_t start)
 {
+	struct call room[SESSIONS_MAX], *to[SESSIONS_MAX];
 	struct msg_gleamHostRange m;
 	struct exposed *exposed;
+	uint32_t count;
 
 	pthread_mutex_lock(&lock);
 
@@ -200,12 +249,12 @@ void exposed_close(struct call *call, uint64_t start)
 	m = range_message(start, exposed->size, 0);
 	if (exposed->tracked)
 		track_end(m.address, m.bytes);
-	if (!call_open(call, OP_gleamHostRange, msg_gleamHostRange_size(&m))) {
-		msg_gleamHostRange_put(&call->w, &m);
-		call_wait(call);
-	}
-	free(exposed->shadow);
-	free(exposed);
+	count = every(call, room, to);
+	for (uint32_t i = 0; i < count; i++)
+		if (to[i] && exposed->shadows[i])
+			range_tell(to[i], &m);
+	every_leave(room, to, count);
+	exposed_free(exposed);
 }
 
 static bool write_post(struct call *call, uint64_t address, const uint8_t *bytes, uint32_t size)
@@ -272,20 +321,22 @@ static void words_begin_locked(void)
 	word_count = kept;
 }
 
-static bool words_end_locked(struct call *call)
+static void words_end_locked(struct call *call)
 {
 	for (uint32_t i = 0; i < word_count; i++) {
 		const struct word *word = &words[i];
 		struct exposed *e = holder_locked(word->address, word->size);
-		uint8_t *shadow = e->shadow + (word->address - e->start);
+		uint8_t *shadow = e->shadows[call->session->index];
 
+		if (!shadow)
+			continue;
+		shadow += word->address - e->start;
 		if (!memcmp(shadow, &word->value, word->size))
 			continue;
 		memcpy(shadow, &word->value, word->size);
 		if (!write_post(call, word->address, shadow, word->size))
-			return false;
+			return;
 	}
-	return true;
 }
 
 static bool word_overlaps(uint64_t address, uint64_t size)
@@ -318,7 +369,7 @@ static uint8_t moment_byte(struct moment *moment, uint64_t address, uint64_t end
 }
 
 /* Words that have changed, and may be pointers by which kernels go on. */
-static void pointers_note_locked(const struct exposed *e, uint64_t run, uint64_t size)
+static void pointers_note_locked(const struct exposed *e, const uint8_t *shadow, uint64_t run, uint64_t size)
 {
 	uint64_t from = (e->start + run) & ~7ull;
 
@@ -327,7 +378,7 @@ static void pointers_note_locked(const struct exposed *e, uint64_t run, uint64_t
 
 		if (e->size - (at - e->start) < 8)
 			break;
-		memcpy(&word, e->shadow + (at - e->start), sizeof(word));
+		memcpy(&word, shadow + (at - e->start), sizeof(word));
 		if (word >> 40 == HOST_BASE >> 40 && pointer_count < POINTERS)
 			pointers[pointer_count++] = word;
 	}
@@ -336,21 +387,24 @@ static void pointers_note_locked(const struct exposed *e, uint64_t run, uint64_t
 /* Runs of changed bytes go out from the shadow, which has them by then: the host may go on writing. */
 static bool push_part(struct call *call, struct exposed *e, uint64_t from, uint64_t end)
 {
+	uint8_t *shadow = e->shadows[call->session->index];
 	struct moment moment = { 0 };
 	uint64_t run = 0, run_size = 0;
 
+	if (!shadow)
+		return true;
 	for (uint64_t block = from; block < end; block += BLOCK) {
 		uint64_t size = end - block < BLOCK ? end - block : BLOCK;
 		bool watched;
 
-		if (!run_size && !memcmp((const void *)(uintptr_t)(e->start + block), e->shadow + block, size))
+		if (!run_size && !memcmp((const void *)(uintptr_t)(e->start + block), shadow + block, size))
 			continue;
 		watched = word_count && word_overlaps(e->start + block, size);
 		for (uint64_t at = block; at < block + size; at++) {
 			uint8_t now = moment_byte(&moment, e->start + at, e->start + end);
 
-			if (now != e->shadow[at] && !(watched && word_overlaps(e->start + at, 1))) {
-				e->shadow[at] = now;
+			if (now != shadow[at] && !(watched && word_overlaps(e->start + at, 1))) {
+				shadow[at] = now;
 				if (!run_size)
 					run = at;
 				if (++run_size < INLINE_MAX)
@@ -358,25 +412,34 @@ static bool push_part(struct call *call, struct exposed *e, uint64_t from, uint6
 			} else if (!run_size) {
 				continue;
 			}
-			pointers_note_locked(e, run, run_size);
-			if (!write_post(call, e->start + run, e->shadow + run, (uint32_t)run_size))
+			pointers_note_locked(e, shadow, run, run_size);
+			if (!write_post(call, e->start + run, shadow + run, (uint32_t)run_size))
 				return false;
 			run_size = 0;
 		}
 	}
 	if (run_size)
-		pointers_note_locked(e, run, run_size);
-	return !run_size || write_post(call, e->start + run, e->shadow + run, (uint32_t)run_size);
+		pointers_note_locked(e, shadow, run, run_size);
+	return !run_size || write_post(call, e->start + run, shadow + run, (uint32_t)run_size);
 }
 
-static bool push_one(struct call *call, struct exposed *e)
+/* To all; one that has ended meanwhile is left out from here on. */
+static void push_parts(struct call *to[SESSIONS_MAX], struct exposed *e, uint64_t from, uint64_t end)
+{
+	for (uint32_t i = 0; i < SESSIONS_MAX; i++)
+		if (to[i] && !push_part(to[i], e, from, end))
+			to[i] = NULL;
+}
+
+static void push_one(struct call *to[SESSIONS_MAX], struct exposed *e)
 {
 	uint64_t end = e->start + e->size;
 	uint64_t at = e->start;
 
 	if (!e->tracked || e->whole) {
 		e->whole = false;
-		return push_part(call, e, 0, e->size);
+		push_parts(to, e, 0, e->size);
+		return;
 	}
 	while (at < end) {
 		struct track_run runs[RUNS];
@@ -384,36 +447,37 @@ static bool push_one(struct call *call, struct exposed *e)
 
 		if (count < 0) {
 			e->tracked = false;
-			return push_part(call, e, 0, e->size);
+			push_parts(to, e, 0, e->size);
+			return;
 		}
 		for (int i = 0; i < count; i++) {
 			uint64_t last = runs[i].end < end ? runs[i].end : end;
 
-			if (!push_part(call, e, runs[i].start - e->start, last - e->start))
-				return false;
+			push_parts(to, e, runs[i].start - e->start, last - e->start);
 		}
 	}
-	return true;
 }
 
 /* Returns pointers that were seen, as many as there are. */
 static uint32_t push_all(struct call *call, uint64_t seen[POINTERS])
 {
-	struct exposed *e;
-	uint32_t count;
+	struct call room[SESSIONS_MAX], *to[SESSIONS_MAX] = { NULL }, *still[SESSIONS_MAX];
+	uint32_t count, sessions = every(call, room, to);
 
+	memcpy(still, to, sizeof(to));
 	pthread_mutex_lock(&lock);
 	words_begin_locked();
-	for (e = all; e; e = e->next)
-		if (!push_one(call, e))
-			break; /* the session has ended */
-	if (!e)
-		words_end_locked(call);
+	for (struct exposed *e = all; e; e = e->next)
+		push_one(still, e);
+	for (uint32_t i = 0; i < sessions; i++)
+		if (still[i])
+			words_end_locked(still[i]);
 	/* The service thread waits for no answer: what it has seen is left for the next launch. */
 	count = call->context ? pointer_count : 0;
 	memcpy(seen, pointers, count * sizeof(seen[0]));
 	pointer_count -= count;
 	pthread_mutex_unlock(&lock);
+	every_leave(room, to, sessions);
 	return count;
 }
 
@@ -428,7 +492,7 @@ static void landings_wait(struct call *call)
 	} ranges[LANDINGS];
 	uint32_t count = 0;
 
-	if (!call->context || !late_any() || hostfunc_here() || streamword_waiting(call))
+	if (!call->context || !late_any() || hostfunc_here() || streamword_waiting())
 		return;
 	pthread_mutex_lock(&lock);
 	for (struct exposed *e = all; e && count < LANDINGS; e = e->next) {
@@ -437,7 +501,7 @@ static void landings_wait(struct call *call)
 	}
 	pthread_mutex_unlock(&lock);
 	for (uint32_t i = 0; i < count; i++)
-		late_wait_range(call->session, (void *)(uintptr_t)ranges[i].start, ranges[i].size);
+		late_wait_range((void *)(uintptr_t)ranges[i].start, ranges[i].size);
 }
 
 void exposed_push(struct call *call)
@@ -473,7 +537,7 @@ static void word_merge(uint64_t first, uint32_t at, const uint8_t *bytes, uint32
 }
 
 /* What of a notice lies in the range. Lock held. */
-static void apply_one(struct exposed *e, uint64_t address, const uint8_t *bytes, uint64_t size)
+static void apply_one(struct exposed *e, uint8_t *shadow, uint64_t address, const uint8_t *bytes, uint64_t size)
 {
 	uint64_t end = address + size < e->start + e->size ? address + size : e->start + e->size;
 	uint64_t at = address > e->start ? address : e->start;
@@ -490,12 +554,12 @@ static void apply_one(struct exposed *e, uint64_t address, const uint8_t *bytes,
 			for (uint64_t i = 0; i < count; i++)
 				*(volatile uint8_t *)(uintptr_t)(at + i) = from[i];
 		}
-		memcpy(e->shadow + (at - e->start), from, count);
+		memcpy(shadow + (at - e->start), from, count);
 		at += count;
 	}
 }
 
-void exposed_apply(struct reader *r)
+void exposed_apply(struct session *s, struct reader *r)
 {
 	uint64_t address = get_u64(r);
 	uint32_t size = 0, offset = 0, run_size;
@@ -507,8 +571,8 @@ void exposed_apply(struct reader *r)
 	pthread_mutex_lock(&lock);
 	while (patch_next(bytes, size, &offset, &address, &run, &run_size) > 0 && address <= UINT64_MAX - run_size) {
 		for (struct exposed *e = all; e; e = e->next)
-			if (address < e->start + e->size && e->start < address + run_size)
-				apply_one(e, address, run, run_size);
+			if (e->shadows[s->index] && address < e->start + e->size && e->start < address + run_size)
+				apply_one(e, e->shadows[s->index], address, run, run_size);
 		address += run_size;
 	}
 	pthread_mutex_unlock(&lock);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Host memory that kernels can reach: page-locked ranges whose device pointer was asked for. The worker has a mirror of
- * each at its address; changed bytes are exchanged, those of the host before a launch, those of the device before a
- * wait or a query says that work is done. Any thread.
+ * each at its address, and so has every other worker of the process; changed bytes are exchanged, those of the host before a
+ * launch, those of the device before a wait or a query says that work is done. Any thread.
  */
 #ifndef GLEAM_EXPOSED_H
 #define GLEAM_EXPOSED_H
@@ -71,6 +71,6 @@ void exposed_watch(uint64_t address, uint32_t size);
 /* Send what the host has changed. */
 void exposed_push(struct call *call);
 /* Service thread: NOTICE_HOST_BYTES. */
-void exposed_apply(struct reader *r);
+void exposed_apply(struct session *s, struct reader *r);
 
 #endif

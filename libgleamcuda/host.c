@@ -104,7 +104,7 @@ static void quiet(struct call *call, const struct range *range)
 	if (late_any() || hostfunc_outstanding())
 		context_wait(call);
 	/* Copies of other contexts, too: bytes that come later would come to nowhere. */
-	late_wait_range(call->session, (void *)(uintptr_t)range->start, range->size);
+	late_wait_range((void *)(uintptr_t)range->start, range->size);
 }
 
 /* Kernels may still be using it. */

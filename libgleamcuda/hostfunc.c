@@ -2,7 +2,8 @@
 /*
  * Host functions. The stream stops at the worker until gleamHostDone says that the function has returned; the function
  * runs here, on one thread that is started at the first need, as natively in the order in which it became due. It may
- * take the program's locks, also those that a thread holds which waits for another stream.
+ * take the program's locks, also those that a thread holds which waits for another stream. So the library's own, which other
+ * servers' streams may be waiting for, run on a thread of their own.
  */
 #include "libgleamcuda/hostfunc.h"
 
@@ -27,8 +28,11 @@
 struct hostfunc {
 	struct hostfunc *next;
 	uint64_t id;
-	CUhostFn function; /* one of the two */
+	struct session *session;
+	CUhostFn function; /* one of the three */
 	CUstreamCallback callback;
+	hostfunc_relay *relay;
+	bool failed; /* the session has ended: only for relays */
 	CUstream stream; /* as the program named it, for the callback */
 	void *user;
 	/* host data that was on its way on the stream when it was sent: natively it has arrived when the function runs */
@@ -36,19 +40,23 @@ struct hostfunc {
 	uint64_t seq;
 };
 
-struct queue {
+/* A thread, and what it has to run. */
+struct runner {
+	const char *name;
+	pthread_cond_t due;
+	/* guarded by lock */
+	bool started;
 	struct hostfunc *first;
 	struct hostfunc **end;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t due = PTHREAD_COND_INITIALIZER;
+static struct runner program = { .name = "gleam-hostfn", .due = PTHREAD_COND_INITIALIZER, .end = &program.first };
+static struct runner relays = { .name = "gleam-relay", .due = PTHREAD_COND_INITIALIZER, .end = &relays.first };
 /* guarded by lock */
 static struct hostfunc *waiting; /* sent, not yet due */
-static struct queue ready = { .end = &ready.first };
 static uint64_t ids;
-static bool started;
-static bool over;
+static bool over[SESSIONS_MAX];
 /* atomic: sent and not yet returned */
 static uint32_t outstanding;
 
@@ -57,11 +65,26 @@ bool hostfunc_outstanding(void)
 	return __atomic_load_n(&outstanding, __ATOMIC_ACQUIRE) != 0;
 }
 
-static __thread bool here;
+static __thread struct runner *here;
 
 bool hostfunc_here(void)
 {
 	return here;
+}
+
+bool hostfunc_relays(void)
+{
+	return here == &relays;
+}
+
+static void ready_add_locked(struct hostfunc *f)
+{
+	struct runner *runner = f->relay ? &relays : &program;
+
+	f->next = NULL;
+	*runner->end = f;
+	runner->end = &f->next;
+	pthread_cond_signal(&runner->due);
 }
 
 /* What the function wrote to managed memory is where the work behind it looks, which has been sent long ago. */
@@ -92,47 +115,59 @@ static void done_send(struct session *s, uint64_t id, const struct stream *strea
 	call_leave(&call, CUDA_SUCCESS);
 }
 
-static void *hostfunc_run(void *arg)
+void hostfunc_go(struct hostfunc *stop)
 {
-	struct session *s = arg;
+	if (!stop->failed)
+		done_send(stop->session, stop->id, stop->behind);
+	/* Not before: whoever sees none outstanding may send what the worker can only do once it has heard of this end. */
+	__atomic_fetch_sub(&outstanding, 1, __ATOMIC_RELEASE);
+	free(stop);
+}
 
-	here = true;
+static void run(struct hostfunc *f)
+{
+	if (!f->failed)
+		stream_landed_wait(f->behind, f->seq);
+	if (f->relay) {
+		f->relay(f, f->failed, f->user);
+		return;
+	}
+	if (f->function)
+		f->function(f->user);
+	else
+		f->callback(f->stream, CUDA_SUCCESS, f->user);
+	hostfunc_go(f);
+}
+
+static void *runner_run(void *arg)
+{
+	struct runner *runner = here = arg;
+
 	pthread_mutex_lock(&lock);
 	for (;;) {
-		struct hostfunc *f = ready.first;
+		struct hostfunc *f = runner->first;
 
 		if (!f) {
-			if (over)
-				break;
-			pthread_cond_wait(&due, &lock);
+			pthread_cond_wait(&runner->due, &lock);
 			continue;
 		}
-		ready.first = f->next;
-		if (!ready.first)
-			ready.end = &ready.first;
+		runner->first = f->next;
+		if (!runner->first)
+			runner->end = &runner->first;
 		pthread_mutex_unlock(&lock);
-		stream_landed_wait(f->behind, f->seq);
-		if (f->function)
-			f->function(f->user);
-		else
-			f->callback(f->stream, CUDA_SUCCESS, f->user);
-		done_send(s, f->id, f->behind);
-		/* Not before: whoever sees none outstanding may send what the worker can only do once it has heard of this end. */
-		__atomic_fetch_sub(&outstanding, 1, __ATOMIC_RELEASE);
-		free(f);
+		run(f);
 		pthread_mutex_lock(&lock);
 	}
-	pthread_mutex_unlock(&lock);
 	return NULL;
 }
 
-static CUresult start_locked(struct session *s)
+static CUresult start_locked(struct runner *runner)
 {
 	pthread_t thread;
 	sigset_t all, before;
 	int err;
 
-	if (started)
+	if (runner->started)
 		return CUDA_SUCCESS;
 	sigfillset(&all);
 	/* The program's code faults there like anywhere: at managed memory, or to the program's own handlers. */
@@ -142,15 +177,15 @@ static CUresult start_locked(struct session *s)
 	sigdelset(&all, SIGILL);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	/* The default stack: it runs the program's code. */
-	err = pthread_create(&thread, NULL, hostfunc_run, s);
+	err = pthread_create(&thread, NULL, runner_run, runner);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (err) {
 		gleam_log("thread for host functions: %s", strerror(err));
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	pthread_detach(thread);
-	pthread_setname_np(thread, "gleam-hostfn");
-	started = true;
+	pthread_setname_np(thread, runner->name);
+	runner->started = true;
 	return CUDA_SUCCESS;
 }
 
@@ -160,13 +195,11 @@ void hostfunc_wanted(struct session *s, uint64_t id)
 	for (struct hostfunc **at = &waiting; *at; at = &(*at)->next) {
 		struct hostfunc *f = *at;
 
-		if (f->id != id)
+		/* A server has no say about another's. */
+		if (f->id != id || f->session != s)
 			continue;
 		*at = f->next;
-		f->next = NULL;
-		*ready.end = f;
-		ready.end = &f->next;
-		pthread_cond_signal(&due);
+		ready_add_locked(f);
 		pthread_mutex_unlock(&lock);
 		return;
 	}
@@ -174,18 +207,26 @@ void hostfunc_wanted(struct session *s, uint64_t id)
 	gleam_log("a host function is wanted that was never launched");
 }
 
-void hostfunc_fail_all(void)
+void hostfunc_fail(struct session *s)
 {
 	pthread_mutex_lock(&lock);
-	over = true;
-	while (waiting) {
-		struct hostfunc *f = waiting;
+	over[s->index] = true;
+	for (struct hostfunc **at = &waiting; *at;) {
+		struct hostfunc *f = *at;
 
-		waiting = f->next;
+		if (f->session != s) {
+			at = &f->next;
+			continue;
+		}
+		*at = f->next;
+		if (f->relay) {
+			f->failed = true;
+			ready_add_locked(f);
+			continue;
+		}
 		free(f);
 		__atomic_fetch_sub(&outstanding, 1, __ATOMIC_RELEASE);
 	}
-	pthread_cond_signal(&due);
 	pthread_mutex_unlock(&lock);
 }
 
@@ -200,9 +241,10 @@ static CUresult hostfunc_send(struct call *call, struct hostfunc *f, uint64_t st
 		free(f);
 		return CUDA_ERROR_INVALID_HANDLE;
 	}
+	f->session = call->session;
 	f->seq = __atomic_load_n(&f->behind->last_seq, __ATOMIC_ACQUIRE);
 	pthread_mutex_lock(&lock);
-	result = over ? session_death(call->session) : start_locked(call->session);
+	result = over[call->session->index] ? session_death(call->session) : start_locked(f->relay ? &relays : &program);
 	if (!result) {
 		m.id = f->id = ++ids;
 		f->next = waiting;
@@ -216,7 +258,7 @@ static CUresult hostfunc_send(struct call *call, struct hostfunc *f, uint64_t st
 	}
 	result = call_open(call, OP_gleamHostFunc, msg_gleamHostFunc_size(&m));
 	if (result)
-		return CUDA_SUCCESS; /* the session has ended: hostfunc_fail_all() frees it, and the next call tells */
+		return CUDA_SUCCESS; /* the session has ended: hostfunc_fail() sees to it, and the next call tells */
 	msg_gleamHostFunc_put(&call->w, &m);
 	stream_note(call, m.stream, call_post(call));
 	return CUDA_SUCCESS;
@@ -229,6 +271,17 @@ CUresult hostfunc_stop(struct call *call, uint64_t stream, CUhostFn function, vo
 	if (!f)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	f->function = function;
+	f->user = user;
+	return hostfunc_send(call, f, stream);
+}
+
+CUresult hostfunc_relay_stop(struct call *call, uint64_t stream, hostfunc_relay *function, void *user)
+{
+	struct hostfunc *f = calloc(1, sizeof(*f));
+
+	if (!f)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	f->relay = function;
 	f->user = user;
 	return hostfunc_send(call, f, stream);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Late copies. At most one a cell is in flight, so the table has an entry per cell and the cookie tells generations
+ * Late copies. At most one a cell is in flight, so each session's table has an entry per cell and the cookie tells generations
  * apart. Application threads add and wait; the service thread lands. The bytes are stored by the service thread and by
  * whoever waits for them or for cells meanwhile: one core alone copies more slowly than a link brings them.
  */
@@ -27,24 +27,26 @@ struct late {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t landed = PTHREAD_COND_INITIALIZER;
-/* guarded by lock */
-static struct late lates[SESSION_CELLS];
+/* guarded by lock: of each session */
+static struct lates {
+	struct late of_cell[SESSION_CELLS];
+	uint32_t storing; /* copies whose bytes are being stored, by any thread */
+	uint32_t landings; /* notices whose bytes are in place, as PROGRESS_LANDINGS counts them */
+	bool failed; /* the session has ended: nothing lands any more */
+} lates[SESSIONS_MAX];
 static uint64_t cookies;
 static uint32_t under_way; /* also read without it */
-static uint32_t storing; /* copies whose bytes are being stored, by any thread */
-static uint32_t landings; /* notices whose bytes are in place, as PROGRESS_LANDINGS counts them */
-static bool failed; /* the session has ended: nothing lands any more */
 
 static bool wait_helps_locked(struct session *s);
 
-static struct late *late_of(const struct bulk_ref *ref)
+static struct late *late_of(const struct session *s, const struct bulk_ref *ref)
 {
 	uint32_t cell = ref->offset / SESSION_CELL_SIZE;
 
 	if (cell >= SESSION_CELLS || ref->offset % SESSION_CELL_SIZE)
 		return NULL;
 
-	struct late *late = &lates[cell];
+	struct late *late = &lates[s->index].of_cell[cell];
 
 	return late->list && late->ref.cookie == ref->cookie ? late : NULL;
 }
@@ -53,7 +55,7 @@ CUresult late_add(struct session *s, struct late_list *list, struct bulk_ref *re
 {
 	pthread_mutex_lock(&lock);
 
-	struct late *late = &lates[ref->offset / SESSION_CELL_SIZE];
+	struct late *late = &lates[s->index].of_cell[ref->offset / SESSION_CELL_SIZE];
 
 	ref->cookie = ++cookies;
 	*late = (struct late){ .list = list, .target = *target, .ref = *ref, .seq = UINT64_MAX };
@@ -72,11 +74,11 @@ bool late_any(void)
 	return __atomic_load_n(&under_way, __ATOMIC_ACQUIRE) != 0;
 }
 
-void late_posted(const struct bulk_ref *ref, uint64_t seq)
+void late_posted(struct session *s, const struct bulk_ref *ref, uint64_t seq)
 {
 	pthread_mutex_lock(&lock);
 
-	struct late *late = late_of(ref);
+	struct late *late = late_of(s, ref);
 
 	/* It may have landed already. */
 	if (late)
@@ -128,7 +130,7 @@ bool late_done(const struct late_list *list, uint64_t seq)
 /* Stores what has arrived, or waits for more: one turn of every wait. DEVICE_UNAVAILABLE: nothing lands any more. */
 static CUresult landing_locked(struct session *s)
 {
-	if (failed)
+	if (lates[s->index].failed)
 		return CUDA_ERROR_DEVICE_UNAVAILABLE;
 	if (!wait_helps_locked(s))
 		pthread_cond_wait(&landed, &lock);
@@ -153,7 +155,7 @@ static bool told_done_locked(struct session *s)
 	/* Pairs with the release in session_progress_post(). */
 	uint32_t told = __atomic_load_n(shm_progress(&s->shm, PROGRESS_LANDINGS), __ATOMIC_ACQUIRE);
 
-	return progress_reached(landings, told);
+	return progress_reached(lates[s->index].landings, told);
 }
 
 bool late_told_done(struct session *s)
@@ -187,10 +189,12 @@ static bool target_meets(const struct late_target *t, uintptr_t from, uintptr_t 
 	return (uintptr_t)t->bytes < end && from < target_end(t);
 }
 
-static bool context_done_locked(uint32_t context, uint64_t seq)
+static bool context_done_locked(const struct session *s, uint32_t context, uint64_t seq)
 {
+	const struct late *late = lates[s->index].of_cell;
+
 	for (uint32_t i = 0; i < SESSION_CELLS; i++)
-		if (lates[i].list && lates[i].target.context == context && lates[i].seq <= seq)
+		if (late[i].list && late[i].target.context == context && late[i].seq <= seq)
 			return false;
 	return true;
 }
@@ -202,30 +206,34 @@ CUresult late_wait_context(struct session *s, uint32_t context, uint64_t seq)
 	if (!late_any())
 		return CUDA_SUCCESS;
 	pthread_mutex_lock(&lock);
-	while (!result && !context_done_locked(context, seq))
+	while (!result && !context_done_locked(s, context, seq))
 		result = landing_locked(s);
 	pthread_mutex_unlock(&lock);
 	return result;
 }
 
-CUresult late_wait_range(struct session *s, const void *bytes, size_t size)
+static bool range_meets_locked(const struct session *s, uintptr_t from, uintptr_t end)
+{
+	const struct late *late = lates[s->index].of_cell;
+
+	for (uint32_t i = 0; i < SESSION_CELLS; i++)
+		if (late[i].list && target_meets(&late[i].target, from, end))
+			return true;
+	return false;
+}
+
+void late_wait_range(const void *bytes, size_t size)
 {
 	uintptr_t from = (uintptr_t)bytes;
-	CUresult result = CUDA_SUCCESS;
+	struct session *s;
 
 	if (!late_any())
-		return CUDA_SUCCESS;
+		return;
 	pthread_mutex_lock(&lock);
-	for (uint32_t i = 0; i < SESSION_CELLS && !result;) {
-		if (!lates[i].list || !target_meets(&lates[i].target, from, from + size)) {
-			i++;
-			continue;
-		}
-		result = landing_locked(s);
-		i = 0;
-	}
+	for (uint32_t i = 0; (s = session_at(i)); i++)
+		while (range_meets_locked(s, from, from + size) && !landing_locked(s))
+			;
 	pthread_mutex_unlock(&lock);
-	return result;
 }
 
 static void late_store(const struct late *late, const uint8_t *bytes)
@@ -241,27 +249,29 @@ static void late_store(const struct late *late, const uint8_t *bytes)
 }
 
 /* An older copy to the same bytes is still on its way: lanes overtake each other, but the younger copy's bytes stay. */
-static bool older_meets_locked(const struct late *late)
+static bool older_meets_locked(const struct late *all, const struct late *late)
 {
 	for (uint32_t i = 0; i < SESSION_CELLS; i++)
-		if (lates[i].list && lates[i].ref.cookie < late->ref.cookie &&
-		    target_meets(&lates[i].target, (uintptr_t)late->target.bytes, target_end(&late->target)))
+		if (all[i].list && all[i].ref.cookie < late->ref.cookie &&
+		    target_meets(&all[i].target, (uintptr_t)late->target.bytes, target_end(&late->target)))
 			return true;
 	return false;
 }
 
-static struct late *arrived_locked(void)
+static struct late *arrived_locked(const struct session *s)
 {
+	struct late *all = lates[s->index].of_cell;
+
 	for (uint32_t i = 0; i < SESSION_CELLS; i++)
-		if (lates[i].list && lates[i].arrived && !older_meets_locked(&lates[i]))
-			return &lates[i];
+		if (all[i].list && all[i].arrived && !older_meets_locked(all, &all[i]))
+			return &all[i];
 	return NULL;
 }
 
 /* Stores a copy that has arrived and need not wait for older bytes; false: there is none. Lock held, and let go of meanwhile. */
 static bool arrived_store_locked(struct session *s)
 {
-	struct late *late = arrived_locked();
+	struct late *late = arrived_locked(s);
 
 	if (!late)
 		return false;
@@ -269,14 +279,14 @@ static bool arrived_store_locked(struct session *s)
 	struct late copy = *late;
 
 	late->arrived = false; /* ours; it stays in its list until the bytes are in place */
-	storing++;
+	lates[s->index].storing++;
 	pthread_mutex_unlock(&lock);
 	/* Fewer bytes than asked for: the command was skipped after a failure, which the context's error word tells. */
 	if (copy.size == copy.ref.size)
 		late_store(&copy, shm_down(&s->shm) + copy.ref.offset);
 	pthread_mutex_lock(&lock);
-	storing--;
-	landings++;
+	lates[s->index].storing--;
+	lates[s->index].landings++;
 	late_remove_locked(late);
 	pthread_mutex_unlock(&lock);
 	session_cells_give(s, &copy.ref);
@@ -326,8 +336,8 @@ void late_settle(struct session *s)
 	if (!late_any())
 		return;
 	pthread_mutex_lock(&lock);
-	while (wait_helps_locked(s) || storing)
-		if (storing)
+	while (wait_helps_locked(s) || lates[s->index].storing)
+		if (lates[s->index].storing)
 			pthread_cond_wait(&landed, &lock);
 	pthread_mutex_unlock(&lock);
 }
@@ -336,7 +346,7 @@ void late_cancel(struct session *s, const struct bulk_ref *ref)
 {
 	pthread_mutex_lock(&lock);
 
-	struct late *late = late_of(ref);
+	struct late *late = late_of(s, ref);
 
 	if (late) {
 		late_remove_locked(late);
@@ -350,7 +360,7 @@ void late_landed(struct session *s, const struct bulk_ref *ref)
 {
 	pthread_mutex_lock(&lock);
 
-	struct late *late = late_of(ref);
+	struct late *late = late_of(s, ref);
 
 	if (!late || late->arrived) {
 		pthread_mutex_unlock(&lock);
@@ -364,10 +374,10 @@ void late_landed(struct session *s, const struct bulk_ref *ref)
 	session_cells_nudge(s);
 }
 
-void late_fail_all(void)
+void late_fail(struct session *s)
 {
 	pthread_mutex_lock(&lock);
-	failed = true;
+	lates[s->index].failed = true;
 	pthread_cond_broadcast(&landed);
 	pthread_mutex_unlock(&lock);
 }

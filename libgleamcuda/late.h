@@ -35,11 +35,11 @@ struct late_target {
 /* Announce a copy of @ref->size bytes before its command is posted; ref->cookie is filled in. @seq is told afterwards by
  * late_posted(). OUT_OF_MEMORY. Owns the cells from now on. */
 CUresult late_add(struct session *s, struct late_list *list, struct bulk_ref *ref, const struct late_target *target);
-void late_posted(const struct bulk_ref *ref, uint64_t seq);
+void late_posted(struct session *s, const struct bulk_ref *ref, uint64_t seq);
 /* The command could not be posted: as if it had never been added. */
 void late_cancel(struct session *s, const struct bulk_ref *ref);
 
-/* Is any copy on its way? */
+/* Is any copy on its way, from any server? */
 bool late_any(void);
 /* Have all copies of @list that were posted with a number up to @seq arrived (or failed)? */
 bool late_done(const struct late_list *list, uint64_t seq);
@@ -55,8 +55,8 @@ CUresult late_told_wait(struct session *s);
 
 /* Wait for all copies of a context that were posted with a number up to @seq, also those of destroyed streams. */
 CUresult late_wait_context(struct session *s, uint32_t context, uint64_t seq);
-/* Wait until no copy to these bytes is on its way. */
-CUresult late_wait_range(struct session *s, const void *bytes, size_t size);
+/* Wait until no copy to these bytes is on its way, from whichever server: those of one that is lost never come. */
+void late_wait_range(const void *bytes, size_t size);
 
 /* Any thread that has nothing better to do, and holds no lock: stores bytes that have arrived. True: there were some. */
 bool late_help(struct session *s);
@@ -67,7 +67,7 @@ void late_landed(struct session *s, const struct bulk_ref *ref);
 bool late_store_one(struct session *s);
 /* Service thread: what has landed is stored, by whomever, before what comes next. */
 void late_settle(struct session *s);
-/* Service thread: the session ended; everybody who waits goes on. */
-void late_fail_all(void);
+/* Service thread: the session ended; everybody who waits for it goes on. */
+void late_fail(struct session *s);
 
 #endif

@@ -505,7 +505,8 @@ static void work_wait(struct context *context, enum region_attach attach, uint64
 		struct stream *stream = NULL;
 		struct call call;
 
-		if (!c || !__atomic_load_n(&c->active, __ATOMIC_ACQUIRE) || (attach == REGION_STREAM && c != context))
+		if (!c || !__atomic_load_n(&c->active, __ATOMIC_ACQUIRE) || c->session != session ||
+		    (attach == REGION_STREAM && c != context))
 			continue;
 		call_start(&call, session, c);
 		call.api = API_cuMemAllocManaged;
@@ -583,8 +584,10 @@ static CUresult given_locked(struct call *call, uint64_t stream, bool fence, CUr
 }
 
 /* May a kernel on the stream use it? */
-static bool is_given(const struct region *r, uint64_t stream)
+static bool is_given(const struct call *call, const struct region *r, uint64_t stream)
 {
+	if (r->context->session != call->session)
+		return false; /* another server's device has it, or none */
 	return r->attach == REGION_GLOBAL || (r->attach == REGION_STREAM && r->stream == stream);
 }
 
@@ -601,11 +604,11 @@ CUresult region_give_by(struct call *call, uint64_t stream, uint64_t by)
 	__atomic_store_n(&giving, 1, __ATOMIC_RELEASE);
 	/* What was to come to the host is the device's again, also where it has not come yet. */
 	for (uint32_t i = 0; region_wished() && i < region_count; i++)
-		if (!regions[i]->wish.quiet && is_given(regions[i], stream))
+		if (!regions[i]->wish.quiet && is_given(call, regions[i], stream))
 			wish_end_locked(regions[i]);
 	for (struct region *r = fresh; r && !result; r = next) {
 		next = r->fresh_next;
-		if (!is_given(r, stream))
+		if (!is_given(call, r, stream))
 			continue;
 		result = give_locked(call, r, 0, r->pages, by, true, &fence);
 		wish_end_locked(r);
@@ -711,9 +714,9 @@ void region_bring(struct call *call)
 
 		if (r->wish.from == r->wish.end || !__atomic_load_n(&r->context->active, __ATOMIC_ACQUIRE))
 			continue;
-		call_start(&other, call->session, r->context);
+		call_start(&other, r->context->session, r->context);
 		due = r->wish.quiet ? context_is_quiet(&other) :
-				      !r->wish.seq || session_reached(call->session, r->wish.word, r->wish.seq);
+				      !r->wish.seq || session_reached(r->context->session, r->wish.word, r->wish.seq);
 		call_leave(&other, CUDA_SUCCESS);
 		if (!due)
 			continue;

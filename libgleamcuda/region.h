@@ -48,7 +48,7 @@ CUresult region_open(struct call *call, uint64_t start, uint64_t size, bool ours
 /* Its end; the device's memory is the caller's to free. Nothing of the host's is sent any more. */
 void region_close(uint64_t start);
 
-/* A command that may reach all managed memory comes next on @stream, a wire handle: a launch. */
+/* A command that may reach all managed memory of the call's server comes next on @stream, a wire handle: a launch. */
 CUresult region_give(struct call *call, uint64_t stream);
 /* The same for commands that @stream has already, and which wait for the host: the bytes go by another stream, and are there. */
 CUresult region_give_by(struct call *call, uint64_t stream, uint64_t by);

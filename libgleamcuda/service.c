@@ -77,7 +77,7 @@ static void notice_take(struct session *s, const struct frame_hdr *hdr, const ui
 		break;
 	}
 	case NOTICE_HOST_BYTES:
-		exposed_apply(&r);
+		exposed_apply(s, &r);
 		break;
 	case NOTICE_TRACE:
 		trace_spans(&r);
@@ -138,8 +138,8 @@ static void *service_run(void *arg)
 	}
 	__atomic_store_n(&s->dead, 1, __ATOMIC_RELAXED);
 	shm_wake_all(&s->shm);
-	late_fail_all();
-	hostfunc_fail_all();
+	late_fail(s);
+	hostfunc_fail(s);
 	return NULL;
 }
 

@@ -48,11 +48,23 @@
 #define OPEN_WAIT_MS   (LOCAL_OPEN_MS_MAX + ANSWER_WAIT_MS)
 
 static const uint8_t protocol_hash[32] = PROTOCOL_HASH;
-static struct session *current; /* atomic; set once */
+/* Written by cuInit, the count behind its entry. */
+static struct session *sessions[SESSIONS_MAX]; /* atomic */
+static uint32_t opened_count;		       /* atomic */
 
 struct session *session_current(void)
 {
-	return __atomic_load_n(&current, __ATOMIC_ACQUIRE);
+	return __atomic_load_n(&sessions[0], __ATOMIC_ACQUIRE);
+}
+
+struct session *session_at(uint32_t index)
+{
+	return index < SESSIONS_MAX ? __atomic_load_n(&sessions[index], __ATOMIC_ACQUIRE) : NULL;
+}
+
+uint32_t session_count(void)
+{
+	return __atomic_load_n(&opened_count, __ATOMIC_ACQUIRE);
 }
 
 /* ---- finding the daemon ---- */
@@ -457,7 +469,8 @@ int session_open(CUresult *result_out)
 		*result_out = CUDA_ERROR_OUT_OF_MEMORY;
 		goto free_session;
 	}
-	__atomic_store_n(&current, s, __ATOMIC_RELEASE);
+	__atomic_store_n(&sessions[0], s, __ATOMIC_RELEASE);
+	__atomic_store_n(&opened_count, 1, __ATOMIC_RELEASE);
 	*result_out = CUDA_SUCCESS;
 	return 0;
 
@@ -500,9 +513,7 @@ bool session_check(struct session *s)
 
 CUresult session_death(struct session *s)
 {
-	static uint32_t told;
-
-	if (!__atomic_exchange_n(&told, 1, __ATOMIC_RELAXED)) {
+	if (!__atomic_exchange_n(&s->death_told, 1, __ATOMIC_RELAXED)) {
 		static const char *const reasons[] = {
 			[END_NONE] = "gleamd has ended",
 			[END_CLIENT_GONE] = "the session was closed",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The process's session with a server: socket, session memory, reply slots, cells, up pieces, sequence numbers.
- * One a process and node. Made by cuInit; lives until the process ends (destructors of others may still call).
+ * The process's sessions with servers: socket, session memory, reply slots, cells, up pieces, sequence numbers.
+ * One a process and node. Made by cuInit; they live until the process ends (destructors of others may still call).
  * Any thread; what guards what is said at the fields.
  */
 #ifndef GLEAM_SESSION_H
@@ -19,8 +19,12 @@
 #include "broker/proto/sticky.h"
 #include "broker/proto/wire.h"
 
+/* Servers that one process has GPUs of. */
+#define SESSIONS_MAX 8
+
 struct session {
 	/* set when it is opened, then only read */
+	uint32_t index; /* in the process: 0 is the first that was opened */
 	struct shm shm; /* shared with gleamd */
 	struct session_header *header;
 	int socket;   /* closes when this process ends: that is how gleamd knows; or the kernel's session */
@@ -47,6 +51,7 @@ struct session {
 	/* atomics */
 	uint64_t slots_used[SESSION_SLOTS / 64];
 	uint32_t dead; /* set once, when the broker says so or its socket is gone */
+	uint32_t death_told; /* the log has it */
 };
 static_assert(SESSION_CELLS <= 64, "cells_used has a bit for each");
 
@@ -56,8 +61,11 @@ static inline void session_memory_count(struct session *s, int64_t bytes)
 	__atomic_fetch_add(&s->header->memory, (uint64_t)bytes, __ATOMIC_RELAXED);
 }
 
-/* The process's session, NULL before cuInit succeeded. */
+/* The process's first session, NULL before cuInit succeeded: of calls that are about no device. */
 struct session *session_current(void);
+/* Every session, in the order in which they were opened; NULL beyond the last. */
+struct session *session_at(uint32_t index);
+uint32_t session_count(void);
 /* Open it: 0, or -errno with a reason that the log has. NO_DEVICE and its kin are decided by the caller from @result_out. */
 int session_open(CUresult *result_out);
 /* True when every call has to fail; CUDA_ERROR_… for it (DEVICE_UNAVAILABLE, SYSTEM_NOT_READY …). */

@@ -220,7 +220,7 @@ bool stream_shows(struct call *call, struct stream *stream)
 	/* Blocking streams wait for each other by way of the legacy one. */
 	struct stream *with = stream->flags & CU_STREAM_NON_BLOCKING ? stream : stream_legacy(stream->context);
 
-	if (late_any() || hostfunc_outstanding() || streamword_waiting(call))
+	if (late_any() || hostfunc_outstanding() || streamword_waiting())
 		return true;
 	return exposed_any() &&
 	       (!stream_reached(call, stream, __atomic_load_n(&stream->touch_seq, __ATOMIC_ACQUIRE)) ||

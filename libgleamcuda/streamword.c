@@ -29,6 +29,7 @@
 /* ---- streams that wait for the host ---- */
 
 struct waiter {
+	struct session *session;
 	uint32_t word; /* progress word of the stream */
 	uint64_t seq;  /* of its newest wait */
 };
@@ -43,18 +44,18 @@ static void waiter_add(struct call *call, uint64_t stream, uint64_t seq)
 	uint32_t i = 0;
 
 	pthread_mutex_lock(&waiters_lock);
-	while (i < waiter_count && waiters[i].word != word)
+	while (i < waiter_count && (waiters[i].word != word || waiters[i].session != call->session))
 		i++;
 	/* More than there is room for: the last place keeps the newest, and is done when that is. */
 	if (i == WAITERS_MAX)
 		i--;
-	waiters[i] = (struct waiter){ word, seq };
+	waiters[i] = (struct waiter){ call->session, word, seq };
 	if (i == waiter_count)
 		__atomic_store_n(&waiter_count, i + 1, __ATOMIC_RELAXED);
 	pthread_mutex_unlock(&waiters_lock);
 }
 
-bool streamword_waiting(struct call *call)
+bool streamword_waiting(void)
 {
 	uint32_t kept = 0;
 
@@ -62,7 +63,7 @@ bool streamword_waiting(struct call *call)
 		return false;
 	pthread_mutex_lock(&waiters_lock);
 	for (uint32_t i = 0; i < waiter_count; i++)
-		if (!session_reached(call->session, waiters[i].word, waiters[i].seq))
+		if (!session_is_dead(waiters[i].session) && !session_reached(waiters[i].session, waiters[i].word, waiters[i].seq))
 			waiters[kept++] = waiters[i];
 	__atomic_store_n(&waiter_count, kept, __ATOMIC_RELAXED);
 	pthread_mutex_unlock(&waiters_lock);

@@ -11,7 +11,7 @@
 #include "libgleamcuda/copy.h"
 
 /* Is a stream waiting, or about to wait, for a word of host memory? Costs a load where no program does that. */
-bool streamword_waiting(struct call *call);
+bool streamword_waiting(void);
 /* A copy from page-locked memory to the device whose source is read when the stream comes to it. */
 CUresult streamword_copy_later(struct call *call, const struct copy *copy);
 

@@ -28,6 +28,11 @@ void session_cells_give(struct session *s, const struct bulk_ref *ref)
 	__atomic_fetch_add(&given, 1, __ATOMIC_RELAXED);
 }
 
+struct session *session_at(uint32_t index)
+{
+	return index ? NULL : &session;
+}
+
 void session_cells_nudge(struct session *s)
 {
 }
@@ -107,7 +112,7 @@ static void turn(unsigned number, bool lazy, bool meet)
 
 		l.refs[c] = (struct bulk_ref){ .offset = c * SESSION_CELL_SIZE, .size = WIDTH };
 		assert_int_equal(late_add(&session, &list, &l.refs[c], &target), 0);
-		late_posted(&l.refs[c], c + 1);
+		late_posted(&session, &l.refs[c], c + 1);
 		for (uint32_t i = 0; i < WIDTH; i++)
 			want[c * step + i] = cell[i] = pattern(number * SESSION_CELLS + c, i);
 	}
@@ -115,7 +120,7 @@ static void turn(unsigned number, bool lazy, bool meet)
 	assert_int_equal(pthread_create(&thread, NULL, land, &l), 0);
 	assert_int_equal(late_wait(&session, &list, SESSION_CELLS), 0);
 	assert_memory_equal(host, want, size);
-	assert_int_equal(late_wait_range(&session, host, size), 0);
+	late_wait_range(host, size);
 	assert_false(late_any());
 	__atomic_store_n(&l.stop, true, __ATOMIC_RELEASE);
 	pthread_join(thread, NULL);
@@ -158,7 +163,7 @@ static void test_settled(void **state)
 
 		memset(shm_down(&session.shm) + ref.offset, (int)turn_, WIDTH);
 		assert_int_equal(late_add(&session, &list, &ref, &target), 0);
-		late_posted(&ref, turn_);
+		late_posted(&session, &ref, turn_);
 		late_landed(&session, &ref);
 		late_settle(&session);
 		assert_int_equal(host[0], (uint8_t)turn_);
