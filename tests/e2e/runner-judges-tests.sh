@@ -48,6 +48,15 @@ grep -q "^    line 100\$" "$TMP/said" || fail "the end of the log is not shown"
 grep -q "^    line 61\$" "$TMP/said" || fail "less than 40 lines are shown"
 if grep -q "^    line 60\$" "$TMP/said"; then fail "more than 40 lines are shown"; fi
 
+# the log of a second process of a name has nothing of the first from the start
+for i in $(seq 20); do
+	start_bg twin echo "I am ready"
+	wait "$BG_PID"
+	start_bg twin sleep 0
+	same "what is left of the first ($i)" "" "$(cat "$TMP/twin.log")"
+	wait "$BG_PID"
+done
+
 # a second run, alone, where it is asked for: what passes then is named, what fails again has failed
 make_test unsteady.sh <<END
 [ -e $TMP/been ] && exit 0

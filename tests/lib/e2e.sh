@@ -70,7 +70,9 @@ wait_for() {
 start_bg() {
 	local name=$1
 	shift
-	"$@" >"$TMP/$name.log" 2>&1 </dev/null &
+	# Emptied here: what an earlier one of this name said must not be taken for what this one will say.
+	: >"$TMP/$name.log"
+	"$@" >>"$TMP/$name.log" 2>&1 </dev/null &
 	BG_PID=$!
 	E2E_NAMES+=("$name") E2E_PIDS+=("$BG_PID")
 }
