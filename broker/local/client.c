@@ -927,7 +927,7 @@ struct client *client_new(struct broker *broker, struct loop *loop, int fd, uint
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &size) < 0)
 		goto free_client;
 	mirror_init(&client->mirror);
-	client->mirror.id = session;
+	client->mirror.id = client->born_as = session;
 	client->mirror.shm.fd = -1;
 	client->mirror.deliver = client_deliver;
 	client->mirror.room = client_mirror_room;
@@ -984,6 +984,11 @@ int client_kernel_set(struct client *client, const struct client_kernel *kernel)
 uint32_t client_session(const struct client *client)
 {
 	return client->mirror.id;
+}
+
+uint32_t client_born_as(const struct client *client)
+{
+	return client->born_as;
 }
 
 void client_count(const struct client *client, uint32_t api, struct api_count *count_out)

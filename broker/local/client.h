@@ -56,6 +56,8 @@ void client_link_lost(struct client *client, struct server *server, const char *
 void client_move_lost(struct client *client, struct server *server, const char *why);
 
 uint32_t client_session(const struct client *client);
+/* The number that it had first: moves give its session others. */
+uint32_t client_born_as(const struct client *client);
 
 /* What is known of it, for people. */
 struct client_view {

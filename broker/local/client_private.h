@@ -43,6 +43,7 @@ struct client {
 	pid_t pid; /* as the kernel says */
 	uid_t uid;
 	uint32_t claimed_pid; /* as the client sees itself */
+	uint32_t born_as; /* the first number of its session; mirror.id is that of today */
 	char program[CLIENT_PROGRAM_SIZE];
 	char settings[CLIENT_SETTINGS_MAX];
 	uint64_t born_ns;

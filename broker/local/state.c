@@ -10,9 +10,11 @@
 
 #include "broker/lib/clock.h"
 #include "broker/lib/hash.h"
+#include "broker/lib/log.h"
 #include "broker/local/broker.h"
 #include "broker/local/cache.h"
 #include "broker/local/client_private.h"
+#include "broker/local/move_ask.h"
 #include "broker/local/place.h"
 #include "broker/local/place_show.h"
 #include "broker/local/server.h"
@@ -159,6 +161,12 @@ int state_server_gpus(const struct broker *broker, unsigned index)
 	return report ? (int)report->gpu_count : 0;
 }
 
+/* Whoever has looked before knows it by the number that it had then: its first, or that of today. */
+static bool client_is(const struct client *client, uint32_t session)
+{
+	return client_session(client) == session || client_born_as(client) == session;
+}
+
 bool state_client(const struct broker *broker, uint32_t session, struct state_client *client_out)
 {
 	struct client_view view;
@@ -166,7 +174,7 @@ bool state_client(const struct broker *broker, uint32_t session, struct state_cl
 	for (unsigned i = 0; i < broker_client_count(broker); i++) {
 		const struct client *client = broker_client(broker, i);
 
-		if (client_session(client) != session)
+		if (!client_is(client, session))
 			continue;
 		if (!client_view(client, &view))
 			return false;
@@ -189,7 +197,7 @@ unsigned state_who(const struct broker *broker, struct state_who *who_out, unsig
 		who_out[count++] = (struct state_who){
 			.pid = client->pid,
 			.uid = client->uid,
-			.session = client_session(client),
+			.session = client_born_as(client),
 			.age_s = (double)(loop_now_ns(client->loop) - client->born_ns) / (double)NS_PER_S,
 		};
 	}
@@ -200,7 +208,7 @@ void state_times(const struct broker *broker, uint32_t session, uint32_t api, ui
 {
 	memset(times_out, 0, SESSION_TIMES * sizeof(*times_out));
 	for (unsigned i = 0; i < broker_client_count(broker); i++)
-		if (client_session(broker_client(broker, i)) == session)
+		if (client_is(broker_client(broker, i), session))
 			client_times(broker_client(broker, i), api, times_out);
 }
 
@@ -209,7 +217,7 @@ int state_counts(const struct broker *broker, uint32_t session, struct api_count
 	for (unsigned i = 0; i < broker_client_count(broker); i++) {
 		const struct client *client = broker_client(broker, i);
 
-		if (client_session(client) != session)
+		if (!client_is(client, session))
 			continue;
 		for (uint32_t api = 0; api < SESSION_API_MAX; api++)
 			client_count(client, api, &counts_out[api]);
@@ -231,6 +239,81 @@ int state_policy_set(struct broker *broker, const char *name)
 void state_decisions(const struct broker *broker, FILE *out)
 {
 	place_decisions_put(out, broker_place(broker));
+}
+
+/* ---- commands ---- */
+
+struct state_wish {
+	state_heard *heard; /* NULL: it has been, or nobody waits */
+	void *arg;
+	char where[CONF_NAME_SIZE];
+};
+
+static void wish_hear(void *arg, const struct move_news *news)
+{
+	struct state_wish *wish = arg;
+	state_heard *heard = wish->heard;
+	int err = !news->over || news->done		? 0 :
+		  news->refused				? -EOPNOTSUPP :
+		  news->phase == MOVE_PHASE_REACH	? -EHOSTUNREACH :
+							  -EIO;
+
+	/* Whether it can be moved is known when its memory begins to go. */
+	if (heard && (news->over || news->phase >= MOVE_PHASE_COPY)) {
+		wish->heard = NULL;
+		heard(wish->arg, err);
+	}
+	if (news->over && !news->done)
+		log_warn("pid %d (%s): does not move to %s as written to its file: %s", news->pid, news->program, wish->where, news->why);
+	if (news->over)
+		free(wish);
+}
+
+int state_move(struct broker *broker, uint32_t session, const char *where, state_heard *heard, void *arg, struct state_wish **wish_out)
+{
+	const char *colon = strrchr(where, ':');
+	struct state_wish *wish;
+	struct server *to;
+	char name[CONF_NAME_SIZE], why[MOVE_WHY_SIZE];
+	unsigned long gpu = 0;
+	char *end;
+	int err;
+
+	if (colon)
+		gpu = strtoul(colon + 1, &end, 10);
+	if (colon && (colon[1] < '0' || colon[1] > '9' || *end || gpu > 63))
+		return -EINVAL;
+	snprintf(name, sizeof(name), "%.*s", colon ? (int)(colon - where) : (int)sizeof(name) - 1, where);
+	to = move_ask_server(broker, name);
+	if (!to)
+		return -ENOENT;
+	wish = calloc(1, sizeof(*wish));
+	if (!wish)
+		return -ENOMEM;
+	*wish = (struct state_wish){ .heard = heard, .arg = arg };
+	COPY(wish->where, name);
+	err = -ESTALE;
+	for (unsigned i = 0; i < broker_client_count(broker); i++) {
+		struct client *client = broker_client(broker, i);
+
+		if (!client_is(client, session))
+			continue;
+		err = move_ask(broker, client, to, colon ? (int)gpu : -1, wish_hear, wish, why, sizeof(why));
+		if (err)
+			log_info("pid %d (%s): does not move to %s as written to its file: %s", client->pid, client->program, name, why);
+		break;
+	}
+	if (err) {
+		free(wish);
+		return err;
+	}
+	*wish_out = wish;
+	return 0;
+}
+
+void state_wish_forget(struct state_wish *wish)
+{
+	wish->heard = NULL;
 }
 
 void state_refresh(struct broker *broker)

@@ -93,7 +93,10 @@ struct state {
 struct state *state_take(const struct broker *broker);
 void state_free(struct state *state);
 
-/* One server (clients aside), one client: cheaper than all of them. False: there is no such one (any more). */
+/*
+ * One server (clients aside), one client: cheaper than all of them. False: there is no such one (any more). A session that has moved is known by its
+ * first number as well, here and below.
+ */
 bool state_server(const struct broker *broker, unsigned index, unsigned parts, struct state_server *server_out);
 /* How many GPUs it has told of; -ESTALE: there is no such server. */
 int state_server_gpus(const struct broker *broker, unsigned index);
@@ -103,7 +106,7 @@ bool state_client(const struct broker *broker, uint32_t session, struct state_cl
 struct state_who {
 	pid_t pid; /* 0: of a pid namespace that isn't seen from here */
 	uid_t uid;
-	uint32_t session;
+	uint32_t session; /* its first number, by which it stays the same one */
 	double age_s;
 };
 unsigned state_who(const struct broker *broker, struct state_who *who_out, unsigned max);
@@ -117,6 +120,16 @@ int state_counts(const struct broker *broker, uint32_t session, struct api_count
 const char *state_policy(const struct broker *broker);
 int state_policy_set(struct broker *broker, const char *name);
 void state_decisions(const struct broker *broker, FILE *out);
+
+/*
+ * A client is moved to @where, NAME or NAME:GPU, as gleamctl migrate does. -errno: nothing was begun (move_ask.h; -EINVAL: no such form). 0:
+ * @heard is called from the loop when it is known whether it can be moved, 0 or -errno, unless it is forgotten before; the move goes on
+ * by itself then. -EOPNOTSUPP: it can't be; -EHOSTUNREACH: the server isn't there or gives it no room.
+ */
+struct state_wish;
+typedef void state_heard(void *arg, int err);
+int state_move(struct broker *broker, uint32_t session, const char *where, state_heard *heard, void *arg, struct state_wish **wish_out);
+void state_wish_forget(struct state_wish *wish);
 
 /* Links to idle servers are opened, so that the next snapshot knows more. */
 void state_refresh(struct broker *broker);

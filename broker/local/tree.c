@@ -14,6 +14,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "broker/lib/clock.h"
 #include "broker/lib/log.h"
 #include "broker/local/tree_mount.h"
 #include "broker/local/tree_node.h"
@@ -26,6 +27,8 @@
 #define TREE_FIXED_S   60.0   /* the kernel may believe for so long what doesn't change */
 #define TREE_DIRENT_MAX 512   /* bytes of one name in a listing, FUSE's header included */
 #define SAID_SIZE      256
+/* The kernel lets nobody else write to the file until a write is answered: what isn't known by then is told by other files. */
+#define TREE_LATE_NS   (2 * NS_PER_S)
 
 /* Somebody has a folder open: what was in it at that moment. */
 struct open_list {
@@ -33,6 +36,17 @@ struct open_list {
 	struct open_list **before;
 	struct tree_entry *entries;
 	unsigned count;
+};
+
+/* A write that is answered when it is known what comes of it. */
+struct late_write {
+	struct tree_wait wait; /* first */
+	struct tree *tree;
+	fuse_req_t req;
+	size_t size;
+	struct loop_timer timer;
+	struct late_write *next;
+	struct late_write **before;
 };
 
 struct tree {
@@ -44,6 +58,7 @@ struct tree {
 	struct tree_opens opens;
 	struct open_list *lists;
 	unsigned list_count;
+	struct late_write *late;
 	uint64_t tag;	/* of waiting for a request */
 	bool polling;
 	bool stopping;
@@ -152,14 +167,67 @@ static void op_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 		fuse_reply_attr(req, &attr, tree_is_fixed(&node) ? TREE_FIXED_S : 0);
 }
 
+static void late_answer(struct late_write *late, int err)
+{
+	fuse_req_t req = late->req;
+	size_t size = late->size;
+
+	loop_timer_clear(late->tree->loop, &late->timer);
+	*late->before = late->next;
+	if (late->next)
+		late->next->before = late->before;
+	free(late);
+	if (err)
+		fuse_reply_err(req, -err);
+	else
+		fuse_reply_write(req, size);
+}
+
+static void late_done(struct tree_wait *wait, int err)
+{
+	late_answer((struct late_write *)wait, err);
+}
+
+static void late_timer(void *arg)
+{
+	struct late_write *late = arg;
+
+	tree_wait_forget(&late->wait);
+	late_answer(late, 0);
+}
+
+/* Whoever wrote has got a signal, and must not wait for us: what was begun goes on. */
+static void late_interrupted(fuse_req_t req, void *arg)
+{
+	struct late_write *late = arg;
+
+	tree_wait_forget(&late->wait);
+	late_answer(late, -EINTR);
+}
+
 /* A command is one write; its answer is that write's. */
 static void op_write(fuse_req_t req, fuse_ino_t ino, const char *bytes, size_t size, off_t offset, struct fuse_file_info *fi)
 {
+	struct tree *tree = tree_of(req);
+	struct late_write *late = calloc(1, sizeof(*late));
 	struct tree_node node;
-	int err = tree_of_id(ino, &node) ? 0 : -ESTALE;
+	int err = !late ? -ENOMEM : tree_of_id(ino, &node) ? 0 : -ESTALE;
 
-	if (!err)
-		err = offset ? -EINVAL : tree_write(&tree_of(req)->view, &node, bytes, size);
+	if (!err) {
+		*late = (struct late_write){ .wait.done = late_done, .tree = tree, .req = req, .size = size, .next = tree->late, .before = &tree->late };
+		err = offset ? -EINVAL : tree_write(&tree->view, &node, bytes, size, &late->wait);
+	}
+	if (err == -EINPROGRESS) {
+		if (late->next)
+			late->next->before = &late->next;
+		tree->late = late;
+		late->timer = (struct loop_timer){ .fire = late_timer, .arg = late };
+		loop_timer_set(tree->loop, &late->timer, loop_now_ns(tree->loop) + TREE_LATE_NS);
+		/* Last: it may have been interrupted already. */
+		fuse_req_interrupt_func(req, late_interrupted, late);
+		return;
+	}
+	free(late);
 	if (err)
 		fuse_reply_err(req, -err);
 	else
@@ -264,6 +332,10 @@ static void tree_end(struct tree *tree)
 		return;
 	tree->gone = true;
 	tree_opens_fini(&tree->opens);
+	while (tree->late) {
+		tree_wait_forget(&tree->late->wait);
+		late_answer(tree->late, -EIO);
+	}
 	/* Closes the descriptor first, so whoever still asks gets an error and unmounting can't wait for us. */
 	fuse_session_unmount(tree->session);
 	fuse_session_destroy(tree->session);

@@ -364,7 +364,7 @@ int tree_attr(const struct tree_view *view, const struct tree_node *node, struct
 		if (!who_of(view, node->object, &who))
 			return -ESTALE;
 		/* A user sees its own programs' doings, root everybody's: as gleamctl does. */
-		attr.st_mode = folder ? S_IFDIR | 0500 : S_IFREG | 0400;
+		attr.st_mode = folder ? S_IFDIR | 0500 : S_IFREG | (tree_is_writable(node) ? 0600 : 0400);
 		attr.st_uid = who.uid;
 		attr.st_atim = attr.st_mtim = attr.st_ctim = client_born(who.age_s);
 	} else if (node->kind == TREE_POLICY) {
@@ -543,12 +543,21 @@ int tree_text(const struct tree_view *view, const struct tree_node *node, const 
 
 bool tree_is_writable(const struct tree_node *node)
 {
-	return node->kind == TREE_POLICY;
+	return node->kind == TREE_POLICY ||
+	       (node->kind == TREE_CLIENT_FILE && strcmp(tree_client_files[node->file].name, "server") == 0);
 }
 
-int tree_write(const struct tree_view *view, const struct tree_node *node, const char *text, size_t size)
+static void wish_heard(void *arg, int err)
 {
-	char word[32];
+	struct tree_wait *wait = arg;
+
+	wait->done(wait, err);
+}
+
+int tree_write(const struct tree_view *view, const struct tree_node *node, const char *text, size_t size, struct tree_wait *wait)
+{
+	char word[CONF_NAME_SIZE + 8]; /* NAME:GPU */
+	int err;
 
 	if (!tree_is_writable(node))
 		return -EACCES;
@@ -558,5 +567,13 @@ int tree_write(const struct tree_view *view, const struct tree_node *node, const
 		return -EINVAL;
 	memcpy(word, text, size);
 	word[size] = 0;
-	return state_policy_set(view->broker, word);
+	if (node->kind == TREE_POLICY)
+		return state_policy_set(view->broker, word);
+	err = state_move(view->broker, node->object, word, wish_heard, wait, &wait->wish);
+	return err ? err : -EINPROGRESS;
+}
+
+void tree_wait_forget(struct tree_wait *wait)
+{
+	state_wish_forget(wait->wish);
 }

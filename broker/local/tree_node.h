@@ -10,7 +10,8 @@
  *	cache/          of all servers together, and
  *	servers/NAME/cache/    bytes entries hits misses saved evictions: this tenant's part of the weight cache, docs/cache.md
  *	servers/NAME/gpus/N/   name memory memory_free uuid utilisation speed clients
- *	clients/PID/    server state program uid calls bytes round_trips waited inflight memory stats
+ *	clients/PID/    server state program uid calls bytes round_trips waited inflight memory stats; its program is moved by writing
+ *	                a server's name to `server`
  *
  * A value that nobody has measured is "-". Units: bytes; rtt and waited in milliseconds; bandwidth in Mbit/s; utilisation in
  * percent; load is clients with unfinished work per GPU, mean over 5 s. A client whose pid is of a pid namespace that isn't
@@ -28,6 +29,7 @@
 #include "broker/lib/conf.h"
 
 struct broker;
+struct state_wish;
 
 enum tree_kind {
 	TREE_ROOT,
@@ -77,8 +79,18 @@ int tree_attr(const struct tree_view *view, const struct tree_node *node, struct
 /* The content, at this moment; it stays until the next one is asked for. -EISDIR. */
 int tree_text(const struct tree_view *view, const struct tree_node *node, const char **text_out, size_t *size_out);
 
-/* What is written to a file that takes commands: a word, with or without an end of line. -EACCES: it takes none. */
-int tree_write(const struct tree_view *view, const struct tree_node *node, const char *text, size_t size);
+/* Somebody whose write is answered later: done() is called with 0 or -errno, unless it is forgotten before. */
+struct tree_wait {
+	void (*done)(struct tree_wait *wait, int err);
+	struct state_wish *wish; /* tree_write() */
+};
+
+/*
+ * What is written to a file that takes commands: a word, with or without an end of line. -EACCES: it takes none. -EINPROGRESS: @wait hears what
+ * comes of it; it is the caller's until then.
+ */
+int tree_write(const struct tree_view *view, const struct tree_node *node, const char *text, size_t size, struct tree_wait *wait);
+void tree_wait_forget(struct tree_wait *wait);
 bool tree_is_writable(const struct tree_node *node);
 
 #define TREE_NAME_SIZE CONF_NAME_SIZE /* servers' names are the longest */

@@ -122,6 +122,31 @@ int state_policy_set(struct broker *broker, const char *name)
 	return 0;
 }
 
+static int heard_err;
+/* A wish that a client moves, until it is told how that went. */
+static char wished[80];
+static uint32_t wished_session;
+static state_heard *wish_heard_by;
+static void *wish_arg;
+
+int state_move(struct broker *broker, uint32_t session, const char *where, state_heard *heard, void *arg, struct state_wish **wish_out)
+{
+	if (strcmp(where, "lab") != 0 && strcmp(where, "lab:1") != 0)
+		return -ENOENT;
+	strcpy(wished, where);
+	wished_session = session;
+	wish_heard_by = heard;
+	wish_arg = arg;
+	*wish_out = (struct state_wish *)wished;
+	return 0;
+}
+
+void state_wish_forget(struct state_wish *wish)
+{
+	assert_ptr_equal(wish, wished);
+	wish_heard_by = NULL;
+}
+
 void state_decisions(const struct broker *broker, FILE *out)
 {
 	fputs("# number\n", out);
@@ -263,26 +288,56 @@ static void test_server_files(void **state)
 	assert_true(refreshes > 0);
 }
 
+static void wait_done(struct tree_wait *wait, int err)
+{
+	heard_err = err;
+}
+
+static void test_moves(void **state)
+{
+	struct tree_wait wait = { .done = wait_done };
+	struct tree_node node;
+	struct stat attr;
+
+	assert_int_equal(walk("clients/500/server", &node), 0);
+	assert_true(tree_is_writable(&node));
+	assert_int_equal(tree_attr(&view, &node, &attr), 0);
+	assert_int_equal(attr.st_mode, S_IFREG | 0600);
+	assert_int_equal(tree_write(&view, &node, "nowhere\n", 8, &wait), -ENOENT);
+	assert_int_equal(tree_write(&view, &node, "lab:1\n", 6, &wait), -EINPROGRESS);
+	assert_string_equal(wished, "lab:1");
+	assert_int_equal(wished_session, clients[0].session);
+	heard_err = 1;
+	wish_heard_by(wish_arg, -EOPNOTSUPP);
+	assert_int_equal(heard_err, -EOPNOTSUPP);
+	assert_int_equal(tree_write(&view, &node, "lab", 3, &wait), -EINPROGRESS);
+	tree_wait_forget(&wait);
+	assert_null(wish_heard_by);
+	assert_int_equal(walk("clients/500/state", &node), 0);
+	assert_false(tree_is_writable(&node));
+}
+
 static void test_commands(void **state)
 {
+	struct tree_wait wait = { 0 };
 	struct tree_node node;
 
 	reads("scheduler/policy", "cost\n");
 	reads("scheduler/decisions", "# number\n");
 	assert_int_equal(walk("scheduler/policy", &node), 0);
 	assert_true(tree_is_writable(&node));
-	assert_int_equal(tree_write(&view, &node, "pinned\n", 7), 0);
+	assert_int_equal(tree_write(&view, &node, "pinned\n", 7, &wait), 0);
 	reads("scheduler/policy", "pinned\n");
-	assert_int_equal(tree_write(&view, &node, "cost", 4), 0);
-	assert_int_equal(tree_write(&view, &node, "fastest\n", 8), -EINVAL);
-	assert_int_equal(tree_write(&view, &node, "", 0), -EINVAL);
-	assert_int_equal(tree_write(&view, &node, "\n", 1), -EINVAL);
-	assert_int_equal(tree_write(&view, &node, "co\0st", 5), -EINVAL);
-	assert_int_equal(tree_write(&view, &node, "costcostcostcostcostcostcostcostcost", 36), -EINVAL);
+	assert_int_equal(tree_write(&view, &node, "cost", 4, &wait), 0);
+	assert_int_equal(tree_write(&view, &node, "fastest\n", 8, &wait), -EINVAL);
+	assert_int_equal(tree_write(&view, &node, "", 0, &wait), -EINVAL);
+	assert_int_equal(tree_write(&view, &node, "\n", 1, &wait), -EINVAL);
+	assert_int_equal(tree_write(&view, &node, "co\0st", 5, &wait), -EINVAL);
+	assert_int_equal(tree_write(&view, &node, "costcostcostcostcostcostcostcostcost", 36, &wait), -EINVAL);
 	reads("scheduler/policy", "cost\n");
 	assert_int_equal(walk("scheduler/decisions", &node), 0);
 	assert_false(tree_is_writable(&node));
-	assert_int_equal(tree_write(&view, &node, "cost", 4), -EACCES);
+	assert_int_equal(tree_write(&view, &node, "cost", 4, &wait), -EACCES);
 }
 
 static void test_unknown_values(void **state)
@@ -427,7 +482,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(test_lists, setup),	   cmocka_unit_test_setup(test_server_files, setup),
-		cmocka_unit_test_setup(test_commands, setup),
+		cmocka_unit_test_setup(test_commands, setup),	   cmocka_unit_test_setup(test_moves, setup),
 		cmocka_unit_test_setup(test_unknown_values, setup), cmocka_unit_test_setup(test_client_files, setup),
 		cmocka_unit_test_setup(test_owners, setup),	   cmocka_unit_test_setup(test_not_there, setup),
 		cmocka_unit_test_setup(test_vanishes, setup),	   cmocka_unit_test_setup(test_newest_session, setup),
