@@ -63,7 +63,7 @@ for kind in server gpu client; do
 	gpu) heading=servers/NAME/gpus/N/ more= ;;
 	client) heading=clients/PID/ more= ;;
 	esac
-	files=$( (grep -oE "\{ \"[a-z_]+\", ${kind}_[a-z_]+ \}" "$TOP/broker/local/tree_file.c" | cut -d'"' -f2; printf "%s\n" $more) | sed '/^$/d' | sort)
+	files=$( (grep -oE "\{ \"[a-z_]+\", ([A-Z_]+, )?${kind}_[a-z_]+ \}" "$TOP/broker/local/tree_file.c" | cut -d'"' -f2; printf "%s\n" $more) | sed '/^$/d' | sort)
 	equal "files of a $kind" "$files" "$(part gleam.7 "$heading" | tags | awk '{ print $2 }' | sort)"
 done
 variables=$(grep -rhoE '"GLEAM_[A-Z_]+"' "$TOP/libgleamcuda" --include='*.c' | tr -d '"' | sort -u)
