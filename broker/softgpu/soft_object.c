@@ -27,6 +27,13 @@ static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct slot *slots;
 static uint32_t slot_count;
 static uint32_t slot_free; /* index + 1 */
+/*
+ * Textures and surfaces, which kernels know by number, in a table of their own: as on a GPU they have the lowest number that is
+ * free, so a program that makes the same ones has the same numbers.
+ */
+static struct soft_object **numbered; /* number - 1 */
+static uint32_t numbered_count;
+static uint32_t numbered_first; /* below it none is free */
 
 void soft_object_init(struct soft_object *object, enum soft_type type, struct soft_context *owner,
 		      void (*free)(struct soft_object *object))
@@ -61,12 +68,61 @@ static bool table_grow_locked(void)
 	return true;
 }
 
+static bool is_numbered(enum soft_type type)
+{
+	return type == SOFT_TEXTURE || type == SOFT_SURFACE;
+}
+
+static bool number_take_locked(struct soft_object *object)
+{
+	uint32_t at = numbered_first;
+
+	while (at < numbered_count && numbered[at])
+		at++;
+	if (at == numbered_count) {
+		uint32_t count = numbered_count ? numbered_count * 2 : SLOTS_FIRST;
+		struct soft_object **grown = at < SOFT_OBJECTS_MAX ? realloc(numbered, count * sizeof(struct soft_object *)) : NULL;
+
+		if (!grown)
+			return false;
+		memset(grown + numbered_count, 0, (count - numbered_count) * sizeof(struct soft_object *));
+		numbered = grown;
+		numbered_count = count;
+	}
+	numbered[at] = object;
+	numbered_first = at + 1;
+	object->index = at;
+	atomic_store(&object->handle, (uint64_t)at + 1);
+	return true;
+}
+
+static struct soft_object *number_find_locked(uint64_t handle, enum soft_type type)
+{
+	struct soft_object *object = handle && handle <= numbered_count ? numbered[handle - 1] : NULL;
+
+	return object && object->type == type ? object : NULL;
+}
+
+static struct soft_object *number_clear_locked(struct soft_object *object)
+{
+	numbered[object->index] = NULL;
+	if (object->index < numbered_first)
+		numbered_first = object->index;
+	atomic_store(&object->handle, 0);
+	return object;
+}
+
 CUresult soft_object_publish(struct soft_object *object)
 {
 	struct slot *slot;
 	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
 	pthread_mutex_lock(&table_lock);
+	if (is_numbered(object->type)) {
+		if (number_take_locked(object))
+			result = CUDA_SUCCESS;
+		goto unlock;
+	}
 	if (!slot_free && !table_grow_locked())
 		goto unlock;
 	object->index = slot_free - 1;
@@ -100,9 +156,10 @@ struct soft_object *soft_object_find(uint64_t handle, enum soft_type type)
 	struct slot *slot;
 
 	pthread_mutex_lock(&table_lock);
-	slot = slot_find_locked(handle, type);
-	if (slot)
-		object = soft_object_get(slot->object);
+	slot = is_numbered(type) ? NULL : slot_find_locked(handle, type);
+	object = is_numbered(type) ? number_find_locked(handle, type) : slot ? slot->object : NULL;
+	if (object)
+		soft_object_get(object);
 	pthread_mutex_unlock(&table_lock);
 	return object;
 }
@@ -143,9 +200,16 @@ struct soft_object *soft_object_retire(uint64_t handle, enum soft_type type)
 	struct slot *slot;
 
 	pthread_mutex_lock(&table_lock);
+	if (is_numbered(type)) {
+		object = number_find_locked(handle, type);
+		if (object)
+			number_clear_locked(object);
+		goto unlock;
+	}
 	slot = slot_find_locked(handle, type);
 	if (slot)
 		object = slot_clear_locked(slot);
+unlock:
 	pthread_mutex_unlock(&table_lock);
 	return object;
 }
@@ -155,7 +219,10 @@ struct soft_object *soft_object_retire_owned(struct soft_context *owner, enum so
 	struct soft_object *object = NULL;
 
 	pthread_mutex_lock(&table_lock);
-	for (uint32_t i = 0; i < slot_count; i++) {
+	for (uint32_t i = 0; is_numbered(type) && i < numbered_count && !object; i++)
+		if (numbered[i] && numbered[i]->owner == owner && numbered[i]->type == type)
+			object = number_clear_locked(numbered[i]);
+	for (uint32_t i = 0; !is_numbered(type) && i < slot_count; i++) {
 		if (slots[i].object && slots[i].object->owner == owner && slots[i].object->type == type) {
 			object = slot_clear_locked(&slots[i]);
 			break;

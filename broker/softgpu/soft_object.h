@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Everything a program holds a handle of. A handle is {type, generation, index}, so a stale or invented one is
- * recognised; it is never 0, 1 or 2 and never a valid address. Objects are counted: the table owns one reference
- * while the handle is alive, everyone who works with the object another.
+ * recognised; it is never 0, 1 or 2 and never a valid address. Textures and surfaces have small numbers instead, as on
+ * a GPU. Objects are counted: the table owns one reference while the handle is alive, everyone who works with the
+ * object another.
  */
 #ifndef SOFT_OBJECT_H
 #define SOFT_OBJECT_H

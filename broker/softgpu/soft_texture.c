@@ -404,7 +404,7 @@ static __thread struct remembered cache[CACHE_SIZE];
 /* Not counted: it stays as long as the launch that the caller runs for. */
 static struct soft_texture *texture_find(uint64_t handle)
 {
-	struct remembered *place = &cache[handle / 16 % CACHE_SIZE];
+	struct remembered *place = &cache[handle % CACHE_SIZE];
 	uint64_t count = atomic_load(&destroyed);
 	struct soft_object *object;
 
