@@ -371,12 +371,15 @@ static enum taken play(struct worker *w, const struct frame_hdr *hdr, const uint
 		return TAKEN_DONE;
 	if (result == CUDA_SUCCESS)
 		keep_frame(w, hdr, frame);
+	/* Whoever plays a move reads the answers of its own commands alone. */
+	if (result != CUDA_SUCCESS && w->moving)
+		move_in_failed(w, hdr->op, result, NULL);
 	if (hdr->flags & FRAME_WANTS_REPLY) {
 		if (ans.fault)
 			result = CUDA_ERROR_UNKNOWN;
 		post_reply(w, hdr, result, w->answer, (uint32_t)ans.at, NULL);
 	} else if (result != CUDA_SUCCESS && w->moving) {
-		move_in_failed(w, hdr->op, result, NULL);
+		/* that was all */
 	} else if (result != CUDA_SUCCESS) {
 		fault_latch(w, hdr->ctx, result, hdr->op, hdr->seq);
 	}
@@ -496,7 +499,9 @@ static bool stream_find(struct worker *w, const struct frame_hdr *hdr, const uin
 	bool open = hdr->ctx < SESSION_CONTEXTS && w->contexts[hdr->ctx].open;
 	CUresult code = open ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_CONTEXT;
 
-	if (!(hdr->flags & FRAME_WANTS_REPLY))
+	if (w->moving)
+		move_in_failed(w, hdr->op, code, NULL);
+	else if (!(hdr->flags & FRAME_WANTS_REPLY))
 		fault_latch(w, hdr->ctx, code, hdr->op, hdr->seq);
 	skip(w, &cmd, code);
 	return false;

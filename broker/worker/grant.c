@@ -12,6 +12,7 @@
 
 #include "broker/proto/piece.h"
 #include "broker/worker/context.h"
+#include "broker/worker/move_in.h"
 #include "broker/worker/move_out.h"
 #include "broker/worker/note.h"
 #include "broker/worker/post.h"
@@ -64,6 +65,7 @@ struct grant {
 	uint64_t *dropped; /* names of pieces, with their device */
 	uint32_t dropped_count;
 	uint32_t dropped_room;
+	uint32_t open_said[DEVICES_MAX]; /* of open */
 };
 
 /* A request for pieces on its way. */
@@ -781,33 +783,64 @@ static bool map_say(struct worker *w, struct grant *g, struct mapping *map)
 	return true;
 }
 
-bool grants_say(struct worker *w, uint64_t *limit, uint64_t *left, uint64_t *total)
+static void peers_say(struct worker *w, struct grant *g)
+{
+	for (uint32_t owner = 0; owner < w->device_count; owner++)
+		for (uint32_t device = 0; device < w->device_count; device++) {
+			uint8_t payload[64] __attribute__((aligned(8)));
+			struct writer out = writer_on(payload, sizeof(payload));
+			struct msg_gleamPeer m = {
+				.device = device, .owner = owner, .on = g->open[owner] >> device & 1, .index = CTX_NONE,
+				.owner_index = CTX_NONE,
+			};
+
+			if (((g->open[owner] ^ g->open_said[owner]) >> device & 1) == 0)
+				continue;
+			g->open_said[owner] ^= 1u << device;
+			msg_gleamPeer_put(&out, &m);
+			move_say(w, OP_gleamPeer, CTX_NONE, false, payload, (uint32_t)out.at);
+		}
+}
+
+bool grants_say(struct worker *w)
 {
 	struct grant *g = w->grant;
-	bool more = false;
 
 	if (!g)
 		return true;
 	gone_say(w, g);
 	pieces_say(w, g);
-	for (uint32_t i = 0; i < MAP_BUCKETS; i++) {
-		for (struct mapping *map = g->buckets[i]; map; map = map->next) {
+	for (uint32_t i = 0; i < MAP_BUCKETS; i++)
+		for (struct mapping *map = g->buckets[i]; map; map = map->next)
+			if (!map->leaving && !map->hashes && !map_say(w, g, map))
+				return false;
+	peers_say(w, g);
+	return true;
+}
+
+bool grants_contents_say(struct worker *w, uint64_t *limit, uint64_t *left, uint64_t *total)
+{
+	for (uint32_t i = 0; w->grant && i < MAP_BUCKETS; i++)
+		for (struct mapping *map = w->grant->buckets[i]; map; map = map->next) {
+			struct move_place place = { .device = map->device, .address = map->address };
+
 			*total += map->bytes;
 			if (map->leaving)
 				continue;
-			if (!map->hashes && !map_say(w, g, map))
-				return false;
-			if (!move_contents(w, map->device, map->address, map->bytes, map->hashes, limit, &map->looked))
+			if (!move_contents(w, &place, map->bytes, map->hashes, limit, &map->looked))
 				return false;
 			*left += map->looked < map->bytes ? map->bytes - map->looked : 0;
-			more |= map->looked < map->bytes;
 		}
-	}
-	/* A turn is over: the next one looks at all of it again. */
-	for (uint32_t i = 0; i < MAP_BUCKETS && !more; i++)
-		for (struct mapping *map = g->buckets[i]; map; map = map->next)
-			map->looked = 0;
 	return true;
+}
+
+uint64_t grants_end_of(const struct worker *w, uint64_t address)
+{
+	for (uint32_t i = 0; w->grant && i < MAP_BUCKETS; i++)
+		for (const struct mapping *map = w->grant->buckets[i]; map; map = map->next)
+			if (!map->leaving && address >= map->address && address - map->address < map->bytes)
+				return map->address + map->bytes;
+	return 0;
 }
 
 void grants_turn(struct worker *w)
@@ -824,6 +857,7 @@ void grants_forget(struct worker *w)
 	if (!g)
 		return;
 	g->gone_count = g->dropped_count = 0;
+	memset(g->open_said, 0, sizeof(g->open_said));
 	for (uint32_t id = 1; id < g->size; id++)
 		g->pieces[id].said = false;
 	for (uint32_t i = 0; i < MAP_BUCKETS; i++)
@@ -944,6 +978,7 @@ CUresult worker_do_gleamMoveUnmap(struct worker *w, struct cmd *cmd, const struc
 		return CMD_BROKEN;
 	if (!map)
 		return CUDA_ERROR_INVALID_VALUE;
+	move_in_settle(w);
 	range_unmap(w, map->address, map->bytes);
 	for (uint32_t i = 0; i < map->count; i++)
 		g->pieces[map->pieces[i]].state = PIECE_UNSPENT;

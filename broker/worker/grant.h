@@ -26,10 +26,14 @@ void grants_context_lost(struct worker *w, uint32_t device);
 
 /* Nothing is in quarantine, and nobody waits for memory. */
 bool grants_settled(const struct worker *w);
-/* Pieces, mappings and their contents, *@limit bytes at most; adds up what is left to look at in this turn, and what there is. */
-bool grants_say(struct worker *w, uint64_t *limit, uint64_t *left, uint64_t *total);
+/* Pieces, mappings, and which devices reach them: what has come and gone since it was said. False: no memory for the books. */
+bool grants_say(struct worker *w);
+/* Contents, *@limit bytes at most; adds up what is left to look at in this turn, and what there is. False: a device can't be read. */
+bool grants_contents_say(struct worker *w, uint64_t *limit, uint64_t *left, uint64_t *total);
 /* Looks at all contents once more, from the beginning. */
 void grants_turn(struct worker *w);
 void grants_forget(struct worker *w);
+/* Where the mapping of @address ends; 0: nothing is mapped there. */
+uint64_t grants_end_of(const struct worker *w, uint64_t address);
 
 #endif

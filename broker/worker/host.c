@@ -343,12 +343,13 @@ void host_ranges_say(struct worker *w)
 bool host_contents_say(struct worker *w, uint64_t *limit, uint64_t *left, uint64_t *total)
 {
 	for (struct host_range *range = w->host_ranges; range; range = range->next) {
+		struct move_place place = { .device = DEVICES_MAX, .address = range->address };
 		uint64_t at = 0;
 
 		*total += range->bytes;
 		if (range->leaving)
 			continue;
-		if (!range->said || !move_contents(w, DEVICES_MAX, range->address, range->bytes, range->hashes, limit, &at))
+		if (!range->said || !move_contents(w, &place, range->bytes, range->hashes, limit, &at))
 			return false;
 		*left += at < range->bytes ? range->bytes - at : 0;
 	}

@@ -7,8 +7,11 @@
 #include <string.h>
 
 #include "broker/lib/fatbin.h"
+#include "broker/worker/grant.h"
+#include "broker/worker/move_array.h"
 #include "broker/worker/move_out.h"
 #include "broker/worker/note.h"
+#include "broker/worker/vmm.h"
 #include "gen/worker_bodies.h"
 
 #define KEEP_BYTES_MAX (256ull << 20) /* of frames; images are as large as the program's modules are */
@@ -22,10 +25,14 @@
 /*
  * What a command means for the record. UNKNOWN: a session that used it doesn't move. NONE: work, questions, deaths, and what is known
  * from other books (memory). BIRTH: of the handle in its first field; the second names what it is of, if that is a handle.
- * SET: of the object in its first field, or else of its context. GRAPH: a part of the graph in its first field. CHANGE: of the graph
+ * LEVEL: a birth of the handle in its third field, of the object in its first. SET: of the object in its first field, or else of its
+ * context. PEER: between two contexts. GRAPH: a part of the graph in its first field. CHANGE: of the graph
  * in its second field, by one that was described before.
  */
-enum keep_class { KEEP_UNKNOWN = 0, KEEP_NONE, KEEP_BIRTH, KEEP_SET, KEEP_GRAPH, KEEP_CHANGE, KEEP_SWITCH, KEEP_CONTEXT, KEEP_CLOSE, KEEP_TOLD };
+enum keep_class {
+	KEEP_UNKNOWN = 0, KEEP_NONE, KEEP_BIRTH, KEEP_LEVEL, KEEP_SET, KEEP_PEER, KEEP_GRAPH, KEEP_CHANGE, KEEP_SWITCH, KEEP_CONTEXT,
+	KEEP_CLOSE, KEEP_TOLD,
+};
 
 static const uint8_t keep_class[OP_MAX] = {
 	[OP_gleamAttach] = KEEP_NONE, [OP_gleamFlush] = KEEP_NONE, [OP_gleamStreamSync] = KEEP_NONE,
@@ -64,33 +71,31 @@ static const uint8_t keep_class[OP_MAX] = {
 	[OP_gleamGraphEdges] = KEEP_GRAPH, [OP_gleamGraphMake] = KEEP_GRAPH, [OP_gleamGraphUpdate] = KEEP_CHANGE,
 	[OP_gleamGraphSet] = KEEP_CHANGE, [OP_gleamGraphSwitch] = KEEP_SWITCH, [OP_gleamGraphEnd] = KEEP_NONE,
 	[OP_gleamGraphLaunch] = KEEP_NONE, [OP_gleamGraphUpload] = KEEP_NONE,
-	/* Refused while there are objects of these; see unmovable. */
-	[OP_gleamVmmCreate] = KEEP_NONE, [OP_gleamVmmRelease] = KEEP_NONE, [OP_gleamVmmUnmap] = KEEP_NONE,
-	[OP_gleamVmmAccess] = KEEP_NONE, [OP_gleamArrayCreate] = KEEP_NONE, [OP_gleamArrayEnd] = KEEP_NONE,
-	[OP_gleamMipmapCreate] = KEEP_NONE, [OP_gleamMipmapLevel] = KEEP_NONE, [OP_gleamMipmapEnd] = KEEP_NONE,
+	[OP_gleamVmmCreate] = KEEP_NONE, [OP_gleamVmmRelease] = KEEP_NONE, [OP_gleamVmmMap] = KEEP_NONE,
+	[OP_gleamVmmUnmap] = KEEP_NONE, [OP_gleamVmmAccess] = KEEP_NONE, [OP_gleamPeer] = KEEP_PEER,
+	[OP_gleamArrayCreate] = KEEP_BIRTH, [OP_gleamArrayEnd] = KEEP_NONE,
+	[OP_gleamMipmapCreate] = KEEP_BIRTH, [OP_gleamMipmapLevel] = KEEP_LEVEL, [OP_gleamMipmapEnd] = KEEP_NONE,
 	[OP_gleamArrayUp] = KEEP_NONE, [OP_gleamArrayDown] = KEEP_NONE, [OP_gleamArrayCopy] = KEEP_NONE,
-	[OP_gleamTexCreate] = KEEP_NONE, [OP_gleamTexEnd] = KEEP_NONE, [OP_gleamSurfCreate] = KEEP_NONE,
-	[OP_gleamSurfEnd] = KEEP_NONE, [OP_gleamLinkCreate] = KEEP_NONE, [OP_gleamLinkPart] = KEEP_NONE,
-	[OP_gleamLinkAdd] = KEEP_NONE, [OP_gleamLinkComplete] = KEEP_NONE, [OP_gleamLinkRead] = KEEP_NONE,
+	[OP_gleamTexCreate] = KEEP_BIRTH, [OP_gleamTexEnd] = KEEP_NONE, [OP_gleamSurfCreate] = KEEP_BIRTH,
+	[OP_gleamSurfEnd] = KEEP_NONE,
+	/* Refused while there are objects of these; see unmovable. */
+	[OP_gleamLinkCreate] = KEEP_NONE, [OP_gleamLinkPart] = KEEP_NONE, [OP_gleamLinkAdd] = KEEP_NONE,
+	[OP_gleamLinkComplete] = KEEP_NONE, [OP_gleamLinkRead] = KEEP_NONE,
 	[OP_gleamLinkEnd] = KEEP_NONE,
 	[OP_gleamMoveOut] = KEEP_NONE, [OP_gleamMoveFill] = KEEP_NONE, [OP_gleamMoveBegin] = KEEP_NONE,
 	[OP_gleamMovePieces] = KEEP_NONE, [OP_gleamMoveMap] = KEEP_NONE, [OP_gleamMoveUnmap] = KEEP_NONE,
 	[OP_gleamMoveDrop] = KEEP_NONE, [OP_gleamMoveBytes] = KEEP_NONE, [OP_gleamMoveImage] = KEEP_NONE,
-	[OP_gleamMoveGlobal] = KEEP_NONE, [OP_gleamMoveEnd] = KEEP_NONE,
+	[OP_gleamMoveGlobal] = KEEP_NONE, [OP_gleamMoveEnd] = KEEP_NONE, [OP_gleamMoveNumber] = KEEP_NONE,
+	[OP_gleamMoveArray] = KEEP_NONE, [OP_gleamMoveVmm] = KEEP_NONE, [OP_gleamMoveLatch] = KEEP_NONE,
 };
 
-/* Objects of these types have contents that nothing here reads, or states that can't be asked for. */
+/* Objects of these types have states that can't be asked for. */
 static const struct {
 	enum object_type type;
 	const char *why;
 } unmovable[] = {
-	{ OBJECT_ARRAY, "it has arrays (cuArrayCreate), whose contents can't be moved yet" },
-	{ OBJECT_MIPMAP, "it has mipmapped arrays, whose contents can't be moved yet" },
-	{ OBJECT_TEX, "it has texture objects, which can't be moved yet" },
-	{ OBJECT_SURF, "it has surface objects, which can't be moved yet" },
 	{ OBJECT_LINK, "it is linking (cuLinkCreate); try again when it has done" },
 	{ OBJECT_POOL, "it has memory pools of the driver's, which can't be moved" },
-	{ OBJECT_VMM, "it has physical memory of its own (cuMemCreate), which can't be moved yet" },
 };
 
 struct global {
@@ -110,6 +115,7 @@ struct entry {
 	bool globals_known;
 	struct global *globals;
 	uint32_t global_count;
+	struct move_array *array; /* an array or a mipmapped one: what was said of its contents */
 	uint32_t size;
 	uint8_t frame[] __attribute__((aligned(8)));
 };
@@ -160,6 +166,7 @@ static void entry_free(struct entry *e)
 		free(e->globals[i].hashes);
 	}
 	free(e->globals);
+	move_array_free(e->array);
 	free(e->image);
 	free(e);
 }
@@ -184,7 +191,32 @@ static bool key_lives(const struct worker *w, uint64_t key)
 	return object_find(((struct worker *)(uintptr_t)w)->tables, handle_type(key), key) != NULL;
 }
 
-/* What a birth is of, by its second field: a module, a library, a kernel. */
+/* The message of an entry. */
+static struct reader entry_read(const struct entry *e)
+{
+	return reader_on(e->frame + sizeof(struct frame_hdr), e->size - sizeof(struct frame_hdr));
+}
+
+/* An array of a texture; memory is another question. */
+static bool texture_lives(const struct worker *w, const struct entry *e)
+{
+	struct reader r = entry_read(e);
+	struct msg_gleamTexCreate m;
+
+	if (!msg_gleamTexCreate_get(&r, &m))
+		return false;
+	return (m.type != CU_RESOURCE_TYPE_ARRAY && m.type != CU_RESOURCE_TYPE_MIPMAPPED_ARRAY) || key_lives(w, m.resource);
+}
+
+static bool peers_live(const struct worker *w, const struct entry *e)
+{
+	struct reader r = entry_read(e);
+	struct msg_gleamPeer m;
+
+	return msg_gleamPeer_get(&r, &m) && m.owner_index < SESSION_CONTEXTS && w->contexts[m.owner_index].open;
+}
+
+/* What a birth is of, by its second field: a module, a library, a kernel, an array. */
 static bool parent_lives(const struct worker *w, const struct entry *e)
 {
 	uint64_t parent;
@@ -194,8 +226,15 @@ static bool parent_lives(const struct worker *w, const struct entry *e)
 	case OP_cuLibraryGetKernel:
 	case OP_cuLibraryGetModule:
 	case OP_cuKernelGetFunction:
+	case OP_gleamSurfCreate:
 		parent = frame_word(e->frame, e->size, 8);
 		return key_lives(w, parent);
+	case OP_gleamMipmapLevel:
+		return key_lives(w, frame_word(e->frame, e->size, 0));
+	case OP_gleamTexCreate:
+		return texture_lives(w, e);
+	case OP_gleamPeer:
+		return peers_live(w, e);
 	default:
 		return true;
 	}
@@ -307,6 +346,31 @@ static void graph_change(struct worker *w, const struct frame_hdr *hdr, const ui
 		e->tag = tag;
 }
 
+/* That between the same two contexts before counts no more; but that it has ended is said where it was said that it has begun. */
+static void peer_change(struct worker *w, const struct frame_hdr *hdr, const uint8_t *frame)
+{
+	struct keep *k = w->keep;
+	struct msg_gleamPeer m, before;
+	struct reader r = reader_on(frame + sizeof(*hdr), hdr->size - sizeof(*hdr));
+	bool said = false;
+
+	/* Memory that is opened without a context is in other books (grant.c). */
+	if (!msg_gleamPeer_get(&r, &m) || m.index >= SESSION_CONTEXTS)
+		return;
+	for (struct entry **link = &k->first; *link;) {
+		r = entry_read(*link);
+		if (entry_hdr(*link)->op == OP_gleamPeer && msg_gleamPeer_get(&r, &before) && before.index == m.index &&
+		    before.owner_index == m.owner_index) {
+			said |= (*link)->said;
+			entry_drop(k, link);
+		} else {
+			link = &(*link)->next;
+		}
+	}
+	if (m.on || said)
+		entry_add(w, CONTEXT_KEY(m.index), frame, hdr->size);
+}
+
 static void context_closed(struct worker *w, uint32_t index)
 {
 	struct keep *k = w->keep;
@@ -338,6 +402,12 @@ void keep_frame(struct worker *w, const struct frame_hdr *hdr, const uint8_t *fr
 	case KEEP_GRAPH:
 		entry_add(w, key, frame, hdr->size);
 		break;
+	case KEEP_LEVEL:
+		entry_add(w, frame_word(frame, hdr->size, 16), frame, hdr->size);
+		break;
+	case KEEP_PEER:
+		peer_change(w, hdr, frame);
+		break;
 	case KEEP_CONTEXT:
 		memcpy(&index, frame + sizeof(*hdr), sizeof(index));
 		entry_add(w, CONTEXT_KEY(index), frame, hdr->size);
@@ -360,9 +430,10 @@ void keep_frame(struct worker *w, const struct frame_hdr *hdr, const uint8_t *fr
 		break;
 	default:
 		note(w, "%s: a session that used it doesn't move", op_info[hdr->op].name);
-		trouble(w, hdr->op == OP_gleamVmmMap ? "it maps physical memory of its own (cuMemMap), which can't be moved yet" :
-			   hdr->op == OP_gleamPeer   ? "its GPUs reach each other's memory (cuCtxEnablePeerAccess)" :
-						       "it has used a function that can't be moved yet");
+		trouble(w, hdr->op == OP_gleamShare || hdr->op == OP_gleamShareOpen ?
+				   "it has shared memory with other programs (cuIpcGetMemHandle, cuMemExportToShareableHandle), which "
+				   "stays where they are" :
+				   "it has used a function that can't be moved yet");
 		break;
 	}
 }
@@ -611,10 +682,61 @@ static void death_say(struct worker *w, const struct entry *e)
 			return;
 		op = OP_gleamGraphEnd;
 		break;
+	case OP_gleamArrayCreate:
+		op = OP_gleamArrayEnd;
+		break;
+	case OP_gleamMipmapCreate:
+		op = OP_gleamMipmapEnd;
+		break;
+	case OP_gleamTexCreate:
+		op = OP_gleamTexEnd;
+		break;
+	case OP_gleamSurfCreate:
+		op = OP_gleamSurfEnd;
+		break;
 	default:
-		return; /* functions and settings go with what they are of */
+		return; /* functions, levels and settings go with what they are of */
 	}
 	move_say(w, op, entry_hdr(e)->ctx, false, &e->key, sizeof(e->key));
+}
+
+/* All of [@address, @bytes) is mapped, so that a texture can be made over it. */
+static bool memory_is_there(const struct worker *w, uint64_t address, uint64_t bytes)
+{
+	for (uint64_t at = address; at - address < bytes;) {
+		uint64_t end = grants_end_of(w, at);
+
+		if (!end)
+			end = vmms_end_of(w, at);
+		if (!end)
+			return false;
+		at = end;
+	}
+	return true;
+}
+
+/* Programs may free memory before a texture over it: that one can't be made again, and isn't missed until it could. */
+static bool can_be_made(const struct worker *w, const struct entry *e)
+{
+	struct reader r = entry_read(e);
+	struct msg_gleamTexCreate m;
+
+	if (entry_hdr(e)->op != OP_gleamTexCreate || !msg_gleamTexCreate_get(&r, &m))
+		return true;
+	if (m.type == CU_RESOURCE_TYPE_LINEAR)
+		return memory_is_there(w, m.resource, m.width);
+	if (m.type == CU_RESOURCE_TYPE_PITCH2D)
+		return memory_is_there(w, m.resource, m.pitch * (m.height ? m.height - 1 : 0) + 1);
+	return true;
+}
+
+/* Kernels know it by the driver's number. */
+static void number_say(struct worker *w, const struct entry *e)
+{
+	struct object *o = object_find(w->tables, handle_type(e->key), e->key);
+	uint64_t payload[2] = { e->key, (uint64_t)(uintptr_t)o->driver };
+
+	move_say(w, OP_gleamMoveNumber, entry_hdr(e)->ctx, false, payload, sizeof(payload));
 }
 
 bool keep_say(struct worker *w)
@@ -640,9 +762,11 @@ bool keep_say(struct worker *w)
 		entry_drop(k, link);
 	}
 	for (struct entry *e = k->first; e; e = e->next) {
-		if (e->said)
+		if (e->said || !can_be_made(w, e))
 			continue;
 		e->said = true;
+		if (entry_hdr(e)->op == OP_gleamTexCreate || entry_hdr(e)->op == OP_gleamSurfCreate)
+			number_say(w, e);
 		if (entry_hdr(e)->op == OP_gleamLoadAgain) {
 			if (!e->image) {
 				trouble(w, "an image of its modules is not there any more");
@@ -705,6 +829,58 @@ bool keep_globals_say(struct worker *w, uint64_t *limit)
 	return sound;
 }
 
+/* The shape of what an entry makes; false: no array. */
+static bool array_shape(const struct entry *e, CUDA_ARRAY3D_DESCRIPTOR *desc_out, uint32_t *levels_out)
+{
+	struct reader r = entry_read(e);
+	struct msg_gleamMipmapCreate m;
+	struct msg_gleamArrayCreate a;
+
+	if (entry_hdr(e)->op == OP_gleamArrayCreate && msg_gleamArrayCreate_get(&r, &a)) {
+		m = (struct msg_gleamMipmapCreate){ .levels = 0, .width = a.width, .height = a.height, .depth = a.depth, .format = a.format,
+						    .channels = a.channels, .flags = a.flags };
+	} else if (entry_hdr(e)->op != OP_gleamMipmapCreate || !msg_gleamMipmapCreate_get(&r, &m) || !m.levels) {
+		return false;
+	}
+	*desc_out = (CUDA_ARRAY3D_DESCRIPTOR){ .Width = m.width, .Height = m.height, .Depth = m.depth,
+					       .Format = (CUarray_format)m.format, .NumChannels = m.channels, .Flags = m.flags };
+	*levels_out = m.levels;
+	return true;
+}
+
+bool keep_arrays_say(struct worker *w, uint64_t *limit, uint64_t *left, uint64_t *total)
+{
+	for (struct entry *e = w->keep ? w->keep->first : NULL; e; e = e->next) {
+		CUDA_ARRAY3D_DESCRIPTOR desc;
+		const char *why;
+		struct object *o;
+		uint32_t levels;
+
+		if (!e->said || !array_shape(e, &desc, &levels))
+			continue;
+		o = object_find(w->tables, handle_type(e->key), e->key);
+		if (!o)
+			continue;
+		if (!e->array)
+			e->array = move_array_new(&desc, levels, &why);
+		if (!e->array) {
+			trouble(w, why);
+			return false;
+		}
+		*total += move_array_bytes(e->array);
+		if (!move_array_say(w, e->array, e->key, o->driver, entry_hdr(e)->ctx, limit, left))
+			return false;
+	}
+	return true;
+}
+
+void keep_arrays_turn(struct worker *w)
+{
+	for (struct entry *e = w->keep ? w->keep->first : NULL; e; e = e->next)
+		if (e->array)
+			move_array_turn(e->array);
+}
+
 void keep_forget(struct worker *w)
 {
 	struct keep *k = w->keep;
@@ -714,6 +890,8 @@ void keep_forget(struct worker *w)
 	k->closed = 0;
 	for (struct entry *e = k->first; e; e = e->next) {
 		e->said = false;
+		move_array_free(e->array);
+		e->array = NULL;
 		for (uint32_t i = 0; i < e->global_count; i++)
 			memset(e->globals[i].hashes, 0,
 			       (e->globals[i].size + GLOBAL_PART - 1) / GLOBAL_PART * sizeof(struct move_hash));
@@ -737,5 +915,5 @@ const char *keep_trouble(const struct worker *w)
 		if (found)
 			return unmovable[i].why;
 	}
-	return NULL;
+	return vmms_trouble(w);
 }

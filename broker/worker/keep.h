@@ -24,6 +24,9 @@ const char *keep_trouble(const struct worker *w);
 bool keep_say(struct worker *w);
 /* Contents of modules' variables that have changed, @limit bytes at most are said and counted down. Not while work runs. */
 bool keep_globals_say(struct worker *w, uint64_t *limit);
+/* Contents of arrays; as grants_contents_say() in grant.h. */
+bool keep_arrays_say(struct worker *w, uint64_t *limit, uint64_t *left, uint64_t *total);
+void keep_arrays_turn(struct worker *w);
 /* Nothing has been said. */
 void keep_forget(struct worker *w);
 

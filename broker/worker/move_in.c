@@ -10,8 +10,10 @@
 #include "broker/worker/host.h"
 #include "broker/worker/move_out.h"
 #include "broker/worker/note.h"
+#include "broker/worker/number.h"
 #include "broker/worker/post.h"
 #include "broker/worker/stream.h"
+#include "broker/worker/vmm.h"
 #include "gen/worker_bodies.h"
 
 void move_in_failed(struct worker *w, uint16_t op, CUresult code, const char *why)
@@ -43,6 +45,13 @@ void move_device_put(struct worker *w, uint32_t index, struct writer *out)
 
 		put_i32(out, place ? 0 : d->attributes[i]);
 	}
+}
+
+void move_in_settle(struct worker *w)
+{
+	for (uint32_t i = 0; i < w->device_count; i++)
+		if (w->own[i].open && context_use(w, &w->own[i]) == CUDA_SUCCESS)
+			w->drv.cuCtxSynchronize();
 }
 
 CUresult worker_do_gleamMoveFill(struct worker *w, struct cmd *cmd, const struct msg_gleamMoveFill *m)
@@ -131,6 +140,23 @@ CUresult worker_do_gleamMoveGlobal(struct worker *w, struct cmd *cmd, const stru
 	return w->drv.cuMemcpyHtoD_v2(address + m->offset, m->data, m->data_size);
 }
 
+/* The last of all: commands of a context that has failed are skipped. Its client has heard of it from the worker that it leaves. */
+CUresult worker_do_gleamMoveLatch(struct worker *w, struct cmd *cmd, const struct msg_gleamMoveLatch *m)
+{
+	struct context *c = m->index < SESSION_CONTEXTS ? &w->contexts[m->index] : NULL;
+
+	if (!w->moving || !c || !m->code || m->op >= OP_MAX)
+		return CMD_BROKEN;
+	if (!c->open)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	pthread_mutex_lock(&w->lock);
+	c->latched = (CUresult)m->code;
+	c->latched_op = (uint16_t)m->op;
+	c->latched_seq = m->sequence;
+	pthread_mutex_unlock(&w->lock);
+	return CUDA_SUCCESS;
+}
+
 CUresult worker_do_gleamMoveEnd(struct worker *w, struct cmd *cmd, const struct msg_gleamMoveEnd *m, struct ans_gleamMoveEnd *a)
 {
 	CUresult r = CUDA_SUCCESS;
@@ -150,6 +176,8 @@ CUresult worker_do_gleamMoveEnd(struct worker *w, struct cmd *cmd, const struct 
 	a->reason_size = (uint32_t)strlen(w->moving_failed) + 1;
 	if (w->moving_failed[0])
 		return CUDA_SUCCESS;
+	numbers_end(w);
+	vmms_window_close(w);
 	/* From here on this is the client's worker. */
 	streams_flush(w);
 	w->moving = false;

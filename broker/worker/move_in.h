@@ -12,5 +12,7 @@
 void move_device_put(struct worker *w, uint32_t index, struct writer *out);
 /* A command of the move has failed. The first counts. */
 void move_in_failed(struct worker *w, uint16_t op, CUresult code, const char *why);
+/* What has been written so far is there, so that it can be unmapped: the driver's unmap waits for nothing. */
+void move_in_settle(struct worker *w);
 
 #endif

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "broker/worker/context.h"
+#include "broker/worker/fault.h"
 #include "broker/worker/grant.h"
 #include "broker/worker/host.h"
 #include "broker/worker/image.h"
@@ -15,8 +16,10 @@
 #include "broker/worker/note.h"
 #include "broker/worker/pinned.h"
 #include "broker/worker/post.h"
+#include "broker/worker/print.h"
 #include "broker/worker/stream.h"
 #include "broker/worker/sync.h"
+#include "broker/worker/vmm.h"
 #include "gen/worker_bodies.h"
 
 #define REASON_SIZE 256
@@ -91,25 +94,32 @@ bool move_hash_same(struct move_hash x, struct move_hash y)
 	return x.a == y.a && x.b == y.b;
 }
 
-static bool all_zero(const uint8_t *bytes, size_t size)
+bool move_all_zero(const uint8_t *bytes, size_t size)
 {
 	return size == 0 || (bytes[0] == 0 && memcmp(bytes, bytes + 1, size - 1) == 0);
 }
 
-static void bytes_say(struct worker *w, uint64_t address, const uint8_t *bytes, uint64_t size)
+static void bytes_say(struct worker *w, const struct move_place *place, uint64_t offset, const uint8_t *bytes, uint64_t size)
 {
 	uint8_t payload[MOVE_DATA + 64] __attribute__((aligned(8)));
-	bool zero = all_zero(bytes, size);
+	bool zero = move_all_zero(bytes, size);
 
 	for (uint64_t at = 0; at < size;) {
 		uint64_t part = zero ? size : size - at < MOVE_DATA ? size - at : MOVE_DATA;
 		struct msg_gleamMoveBytes m = {
-			.address = address + at, .zeros = zero ? part : 0, .data = bytes + at, .data_size = zero ? 0 : (uint32_t)part,
+			.address = place->address + offset + at, .zeros = zero ? part : 0, .data = bytes + at,
+			.data_size = zero ? 0 : (uint32_t)part,
+		};
+		struct msg_gleamMoveVmm of_handle = {
+			.handle = place->handle, .offset = offset + at, .zeros = m.zeros, .data = m.data, .data_size = m.data_size,
 		};
 		struct writer out = writer_on(payload, sizeof(payload));
 
-		msg_gleamMoveBytes_put(&out, &m);
-		move_say(w, OP_gleamMoveBytes, CTX_NONE, false, payload, (uint32_t)out.at);
+		if (place->handle)
+			msg_gleamMoveVmm_put(&out, &of_handle);
+		else
+			msg_gleamMoveBytes_put(&out, &m);
+		move_say(w, place->handle ? OP_gleamMoveVmm : OP_gleamMoveBytes, CTX_NONE, false, payload, (uint32_t)out.at);
 		at += part;
 	}
 }
@@ -151,27 +161,43 @@ static bool device_read(struct worker *w, uint32_t device, uint64_t address, uin
 	       w->drv.cuStreamSynchronize(move->streams[device]) == CUDA_SUCCESS;
 }
 
-bool move_contents(struct worker *w, uint32_t device, uint64_t address, uint64_t bytes, struct move_hash *hashes, uint64_t *limit,
+uint8_t *move_room(struct worker *w)
+{
+	struct move *move = moves(w);
+
+	return move ? move->chunk.bytes : NULL;
+}
+
+/* Looking costs something, too, so that the program goes on soon. */
+void move_count(uint64_t *limit, uint64_t size, bool said)
+{
+	uint64_t cost = size / 16 + (said ? size : 0);
+
+	*limit -= *limit < cost ? *limit : cost;
+}
+
+bool move_contents(struct worker *w, const struct move_place *place, uint64_t bytes, struct move_hash *hashes, uint64_t *limit,
 		   uint64_t *at)
 {
+	uint32_t device = place->device;
+	uint64_t address = place->address;
+
 	for (; *at < bytes && *limit; *at += MOVE_CHUNK) {
 		uint64_t size = bytes - *at < MOVE_CHUNK ? bytes - *at : MOVE_CHUNK;
-		const uint8_t *place = (const void *)(uintptr_t)(address + *at);
+		const uint8_t *from = (const void *)(uintptr_t)(address + *at);
 		struct move_hash hash;
 
 		if (device < DEVICES_MAX) {
 			if (!device_read(w, device, address + *at, size))
 				return false;
-			place = w->move->chunk.bytes;
+			from = w->move->chunk.bytes;
 		}
-		hash = move_hash_of(place, size);
-		/* Reading costs something, too, so that the program goes on soon. */
-		*limit -= *limit < size / 16 ? *limit : size / 16;
+		hash = move_hash_of(from, size);
+		move_count(limit, size, !move_hash_same(hash, hashes[*at / MOVE_CHUNK]));
 		if (move_hash_same(hash, hashes[*at / MOVE_CHUNK]))
 			continue;
 		hashes[*at / MOVE_CHUNK] = hash;
-		bytes_say(w, address + *at, place, size);
-		*limit -= *limit < size ? *limit : size;
+		bytes_say(w, place, *at, from, size);
 	}
 	return true;
 }
@@ -210,15 +236,55 @@ static const char *busy_with(struct worker *w)
 	return why;
 }
 
+/* A context that a kernel has broken answers every call with that, and its memory can't be read any more. */
 static const char *failed_context(struct worker *w)
 {
 	bool failed = false;
 
 	pthread_mutex_lock(&w->lock);
 	for (uint32_t i = 0; i < SESSION_CONTEXTS; i++)
-		failed |= w->contexts[i].open && (w->contexts[i].latched || w->contexts[i].faulted);
+		failed |= w->contexts[i].open && (fault_is_sticky(w->contexts[i].latched) || w->contexts[i].faulted);
 	pthread_mutex_unlock(&w->lock);
-	return failed ? "a command of it has failed, and that hasn't been told yet" : NULL;
+	return failed ? "a kernel of it has failed: its context is lost, and there is nothing that could be moved" : NULL;
+}
+
+/* Failures that the program is still to be told. */
+static void latches_say(struct worker *w)
+{
+	for (uint32_t i = 0; i < SESSION_CONTEXTS; i++) {
+		uint8_t payload[64] __attribute__((aligned(8)));
+		struct writer out = writer_on(payload, sizeof(payload));
+		struct msg_gleamMoveLatch m = { .index = i };
+
+		pthread_mutex_lock(&w->lock);
+		if (w->contexts[i].open) {
+			m.code = (uint32_t)w->contexts[i].latched;
+			m.op = w->contexts[i].latched_op;
+			m.sequence = w->contexts[i].latched_seq;
+		}
+		pthread_mutex_unlock(&w->lock);
+		if (!m.code)
+			continue;
+		msg_gleamMoveLatch_put(&out, &m);
+		move_say(w, OP_gleamMoveLatch, CTX_NONE, false, payload, (uint32_t)out.at);
+	}
+}
+
+/* What kernels have printed is in the driver until somebody synchronises. Their work is done, so nothing is waited for. */
+static void prints_tell(struct worker *w)
+{
+	if (!print_wanted())
+		return;
+	for (uint32_t i = 0; i < SESSION_CONTEXTS; i++)
+		if (w->contexts[i].open)
+			print_context(w, w->contexts[i].driver);
+}
+
+static void turn(struct worker *w)
+{
+	grants_turn(w);
+	vmms_turn(w);
+	keep_arrays_turn(w);
 }
 
 static bool begin_say(struct worker *w)
@@ -268,15 +334,21 @@ static CUresult move_copy(struct worker *w, uint64_t limit, bool last, struct an
 		}
 		w->move->begun = true;
 	}
+	/* Memory first: textures lie over it. */
+	if (!grants_say(w) || !vmms_say(w)) {
+		*why = "its worker has no memory for the move";
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
 	if (!keep_say(w)) {
 		*why = keep_trouble(w);
 		return CUDA_ERROR_NOT_SUPPORTED;
 	}
 	if (last && !w->move->last)
-		grants_turn(w);
+		turn(w);
 	w->move->last = last;
 	host_ranges_say(w);
-	if (!grants_say(w, &limit, &a->left, &a->total) || !host_contents_say(w, &limit, &a->left, &a->total)) {
+	if (!grants_contents_say(w, &limit, &a->left, &a->total) || !vmms_contents_say(w, &limit, &a->left, &a->total) ||
+	    !keep_arrays_say(w, &limit, &a->left, &a->total) || !host_contents_say(w, &limit, &a->left, &a->total)) {
 		*why = "memory can't be read";
 		return CUDA_ERROR_UNKNOWN;
 	}
@@ -287,8 +359,14 @@ static CUresult move_copy(struct worker *w, uint64_t limit, bool last, struct an
 	}
 	if (last && limit == 0 && a->left == 0)
 		a->left = 1; /* once more, for what the limit left out */
-	if (last && a->left == 0)
+	/* A turn is over: the next one looks at all of it again. */
+	if (a->left == 0)
+		turn(w);
+	if (last && a->left == 0) {
+		prints_tell(w);
 		object_each(w->tables, OBJECT_EVENT, event_say, w);
+		latches_say(w);
+	}
 	note(w, "move: %llu bytes said or looked at, %llu left", (unsigned long long)(start - limit), (unsigned long long)a->left);
 	return CUDA_SUCCESS;
 }
@@ -302,6 +380,7 @@ CUresult worker_do_gleamMoveOut(struct worker *w, struct cmd *cmd, const struct 
 	if (m->step == MOVE_FORGET) {
 		keep_forget(w);
 		grants_forget(w);
+		vmms_forget(w);
 		host_forget(w);
 		if (w->move)
 			w->move->begun = false;

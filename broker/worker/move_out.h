@@ -22,12 +22,24 @@ void move_say(struct worker *w, uint16_t op, uint16_t ctx, bool reply, const voi
 struct move_hash move_hash_of(const void *bytes, size_t size);
 bool move_hash_same(struct move_hash x, struct move_hash y);
 
+/* Where contents lie. */
+struct move_place {
+	uint32_t device;  /* DEVICES_MAX: host memory */
+	uint64_t address; /* where they can be read, and are said to lie; unless they are */
+	uint64_t handle;  /* of physical memory, from its beginning on; 0: no */
+};
+
 /*
- * Contents of [@address, @bytes) of device @device (or host memory, @device DEVICES_MAX) in chunks of which @hashes knows what was said
- * last: those that differ are said, while @limit lasts. *@at goes on from one call to the next. False: the device can't be read.
+ * Contents of @bytes at @place in chunks of which @hashes knows what was said last: those that differ are said, while @limit lasts.
+ * *@at goes on from one call to the next. False: the device can't be read.
  */
-bool move_contents(struct worker *w, uint32_t device, uint64_t address, uint64_t bytes, struct move_hash *hashes, uint64_t *limit,
+bool move_contents(struct worker *w, const struct move_place *place, uint64_t bytes, struct move_hash *hashes, uint64_t *limit,
 		   uint64_t *at);
+/* MOVE_CHUNK bytes of page-locked memory to read to; NULL: there is none. */
+uint8_t *move_room(struct worker *w);
+/* The limit of a round, less what looking at @size bytes has cost; and saying them, if @said. */
+void move_count(uint64_t *limit, uint64_t size, bool said);
+bool move_all_zero(const uint8_t *bytes, size_t size);
 void move_stop(struct worker *w);
 
 #endif

@@ -8,6 +8,7 @@
 
 #include "broker/worker/context.h"
 #include "broker/worker/grant.h"
+#include "broker/worker/move_in.h"
 #include "broker/worker/note.h"
 #include "broker/worker/stream.h"
 #include "gen/worker_bodies.h"
@@ -44,6 +45,9 @@ CUresult worker_do_gleamPeer(struct worker *w, struct cmd *cmd, const struct msg
 	if (m->device >= w->device_count || m->owner >= w->device_count || m->device == m->owner ||
 	    !(w->ordinals & 1ull << m->device) || !(w->ordinals & 1ull << m->owner))
 		return CUDA_ERROR_INVALID_DEVICE;
+	if (w->moving && m->on && !reachable(w, m->device, m->owner))
+		move_in_failed(w, cmd->hdr->op, CUDA_ERROR_PEER_ACCESS_UNSUPPORTED,
+			       "its GPUs can't reach each other's memory, as those that the program uses do");
 	if (m->index != CTX_NONE)
 		r = contexts_turn(w, m->index, m->owner_index, m->on);
 	if (r == CUDA_SUCCESS)

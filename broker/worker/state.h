@@ -236,6 +236,8 @@ struct worker {
 	struct host_range *host_ranges;
 	struct keep *keep;
 	struct move *move;
+	struct vmms *vmms;
+	struct numbers *numbers;
 	bool moving; /* it becomes another worker: see move_in.h */
 	char moving_failed[256]; /* "": it hasn't */
 	bool stalled; /* an image is still on its way that the next commands need */

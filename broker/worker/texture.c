@@ -2,6 +2,7 @@
 /*
  * Texture and surface objects. Made by the driver, whose number of an object goes back to the client. Executor thread.
  */
+#include "broker/worker/number.h"
 #include "broker/worker/state.h"
 #include "gen/worker_bodies.h"
 
@@ -41,6 +42,31 @@ static CUresult resource_get(struct worker *w, const struct msg_gleamTexCreate *
 	}
 }
 
+struct texture_made {
+	const CUDA_RESOURCE_DESC *resource;
+	const CUDA_TEXTURE_DESC *desc;
+	const CUDA_RESOURCE_VIEW_DESC *view;
+};
+
+static CUresult texture_make(struct worker *w, void *arg, uint64_t *number_out)
+{
+	const struct texture_made *made = arg;
+	CUtexObject value = 0;
+	CUresult r = w->drv.cuTexObjectCreate(&value, made->resource, made->desc, made->view);
+
+	*number_out = value;
+	return r;
+}
+
+static CUresult surface_make(struct worker *w, void *arg, uint64_t *number_out)
+{
+	CUsurfObject value = 0;
+	CUresult r = w->drv.cuSurfObjectCreate(&value, arg);
+
+	*number_out = value;
+	return r;
+}
+
 CUresult worker_do_gleamTexCreate(struct worker *w, struct cmd *cmd, const struct msg_gleamTexCreate *m,
 				  struct ans_gleamTexCreate *a)
 {
@@ -57,11 +83,12 @@ CUresult worker_do_gleamTexCreate(struct worker *w, struct cmd *cmd, const struc
 		.firstLayer = m->first_layer, .lastLayer = m->last_layer,
 	};
 	CUDA_RESOURCE_DESC resource;
-	CUtexObject value;
+	struct texture_made made = { &resource, &desc, m->has_view ? &view : NULL };
+	uint64_t value;
 	CUresult r = resource_get(w, m, &resource);
 
 	if (r == CUDA_SUCCESS)
-		r = w->drv.cuTexObjectCreate(&value, &resource, &desc, m->has_view ? &view : NULL);
+		r = number_make(w, OBJECT_TEX, m->tex, texture_make, &made, &value);
 	if (r != CUDA_SUCCESS)
 		return r;
 	if (!object_add(w, OBJECT_TEX, m->tex, (void *)(uintptr_t)value)) {
@@ -87,14 +114,14 @@ CUresult worker_do_gleamSurfCreate(struct worker *w, struct cmd *cmd, const stru
 				   struct ans_gleamSurfCreate *a)
 {
 	CUDA_RESOURCE_DESC resource = { .resType = CU_RESOURCE_TYPE_ARRAY };
-	CUsurfObject value;
+	uint64_t value;
 	void *array;
 	CUresult r;
 
 	if (!object_get(w, OBJECT_ARRAY, m->array, false, &array))
 		return CUDA_ERROR_INVALID_HANDLE;
 	resource.res.array.hArray = array;
-	r = w->drv.cuSurfObjectCreate(&value, &resource);
+	r = number_make(w, OBJECT_SURF, m->surf, surface_make, &resource, &value);
 	if (r != CUDA_SUCCESS)
 		return r;
 	if (!object_add(w, OBJECT_SURF, m->surf, (void *)(uintptr_t)value)) {

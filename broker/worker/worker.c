@@ -17,10 +17,12 @@
 #include "broker/worker/keep.h"
 #include "broker/worker/move_out.h"
 #include "broker/worker/note.h"
+#include "broker/worker/number.h"
 #include "broker/worker/pinned.h"
 #include "broker/worker/share.h"
 #include "broker/worker/start.h"
 #include "broker/worker/stream.h"
+#include "broker/worker/vmm.h"
 
 /* ---- for the dispatch ---- */
 
@@ -167,9 +169,11 @@ void worker_stop(struct worker *w)
 	shares_stop(w);
 	move_stop(w);
 	keep_stop(w);
+	numbers_end(w);
 	if (w->staging) {
 		contexts_close(w);
 		grants_stop(w);
+		vmms_stop(w);
 		host_ranges_stop(w);
 	}
 	images_stop(w);
