@@ -312,6 +312,37 @@ static void op_statfs(fuse_req_t req, fuse_ino_t ino)
 }
 
 /* open, read and release of files never come here: tree_opens_take(). */
+/* Names are made and taken away by servers and programs that come and go, not by hand: "Operation not permitted". */
+static void op_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t device)
+{
+	fuse_reply_err(req, EPERM);
+}
+
+static void op_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
+{
+	fuse_reply_err(req, EPERM);
+}
+
+static void op_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
+{
+	fuse_reply_err(req, EPERM);
+}
+
+static void op_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t to, const char *new_name, unsigned flags)
+{
+	fuse_reply_err(req, EPERM);
+}
+
+static void op_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
+{
+	fuse_reply_err(req, EPERM);
+}
+
+static void op_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t parent, const char *name)
+{
+	fuse_reply_err(req, EPERM);
+}
+
 static const struct fuse_lowlevel_ops tree_ops = {
 	.init = op_init,
 	.lookup = op_lookup,
@@ -322,6 +353,13 @@ static const struct fuse_lowlevel_ops tree_ops = {
 	.readdir = op_readdir,
 	.releasedir = op_releasedir,
 	.statfs = op_statfs,
+	.mknod = op_mknod,
+	.mkdir = op_mkdir,
+	.unlink = op_unlink,
+	.rmdir = op_unlink,
+	.rename = op_rename,
+	.symlink = op_symlink,
+	.link = op_link,
 };
 
 /* ---- the loop ---- */

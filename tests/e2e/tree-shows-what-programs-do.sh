@@ -57,9 +57,12 @@ tail -n 1 "$c/stats" | grep -q ^cu || fail "tail"
 same "blocks" 0 "$(stat -f -c %b "$g")"
 exec 7<"$c/stats" 8<"$c/calls"
 cd "$c"
-[ "$(id -u)" != 0 ] || for bad in "touch $g/x" "mkdir $g/x" "rm $g/version" "sh -c 'echo 1 >$g/version'" "chmod 777 $g/version"; do
-	! eval "$bad" 2>/dev/null || fail "the tree can be written to: $bad"
+[ "$(id -u)" != 0 ] || for bad in "touch $g/x" "mkdir $g/x" "rm $g/version" "rmdir $g/servers" "mv $g/version $g/x" "ln -s a $g/x" "ln $g/version $g/x" \
+	"sh -c 'echo 1 >$g/x'" "chmod 777 $g/version"; do
+	! eval "$bad" 2>"$TMP/bad.err" || fail "the tree can be written to: $bad"
+	grep -q 'Operation not permitted' "$TMP/bad.err" || fail "$bad: $(cat "$TMP/bad.err")"
 done
+[ "$(id -u)" != 0 ] || ! sh -c "echo 1 >$g/version" 2>/dev/null || fail "version can be written to"
 wait_for 30 eval "! kill -0 $child"
 grep -q "1 passed, 0 failed" "$TMP/vecadd.log" || fail "vecadd: $(cat "$TMP/vecadd.log")"
 
