@@ -243,6 +243,14 @@ int conf_set(struct conf *conf, const char *section, const char *name, const cha
 		return speed_set(&conf->speed, value, why, why_size);
 	if (IS("scheduler", "policy"))
 		return text_set(conf->policy, sizeof(conf->policy), value, why, why_size);
+	if (IS("scheduler", "migrate")) {
+		if (strcmp(value, "auto") != 0 && strcmp(value, "off") != 0) {
+			snprintf(why, why_size, "`%s` is not auto or off", value);
+			return -EINVAL;
+		}
+		conf->migrate = strcmp(value, "auto") == 0;
+		return 0;
+	}
 	if (IS("scheduler", "discover"))
 		return switch_set(&conf->discover, value, why, why_size);
 	if (IS("scheduler", "profiles"))

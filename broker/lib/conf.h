@@ -5,7 +5,7 @@
  *	[daemon]  socket, log
  *	[servers] NAME = ADDRESS:PORT ...
  *	[node]    listen, driver, worker, user, warm, speed, sessions, sessions_per_link
- *	[scheduler] policy, profiles, discover
+ *	[scheduler] policy, migrate, profiles, discover
  *	[link]    lanes, keepalive, grace, direct, compress
  *	[cache]   use (auto, on, off), memory, disk, dir (a directory, or no)
  *	[key]     file

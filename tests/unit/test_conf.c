@@ -71,6 +71,7 @@ static void test_mistakes_have_a_line(void **state)
 		{ "[cache]\nmemory = 5X\n", "f:2: `5X` is not a number of bytes" },
 		{ "[cache]\ndisk = 99999999T\n", "f:2: `99999999T` is not a number of bytes" },
 		{ "[link]\nlanes = 0\n", "f:2: `0` is not a number from 1 to 16" },
+		{ "[scheduler]\nmigrate = on\n", "f:2: `on` is not auto or off" },
 		{ "[link]\ncompress = on\n", "f:2: `on` is not auto or off" },
 		{ "[link]\ndirect = maybe\n", "f:2: `maybe` is not yes or no" },
 		{ "[link]\nlanes = 2x\n", "f:2: `2x`" },

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The scheduler: four situations with four right answers, what is no candidate and why, nodes that come and go or lie, moves. */
+/* The scheduler: four situations with four right answers, what is no candidate and why, nodes that come and go or lie. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -389,69 +389,6 @@ static void decisions_are_remembered(void **state)
 	sched_client_remove(sched, 6, &usage, 61);
 }
 
-/* ---- moves ---- */
-
-static void moves_are_told_after_a_while(void **state)
-{
-	struct sched_node_state here = good(), there = good();
-	struct sched_request request = { .profile = &heavy, .key = 1 };
-	struct sched_usage usage = { .wall = 6, .waited = 5.9, .gpu = 3, .gpu_wall = 6, .memory = 2e9 };
-	struct sched_move move;
-
-	here.busy = here.busy_own = 1;
-	there.speed = 0.2;
-	add("here", &here);
-	add("there", &there);
-	sched_client_add(sched, 1, 0, 0, &request, 0);
-	sched_client_used(sched, 1, &usage, 6);
-	here.busy = 12; /* eleven others have come */
-	here.told_at = there.told_at = 6;
-	sched_node_set(sched, 1, &there, 6);
-	sched_node_set(sched, 0, &here, 6);
-	assert_int_equal(sched_moves(sched, 6, &move, 1), 0); /* off */
-	sched_moves_set(sched, true, 1);
-	assert_int_equal(sched_moves(sched, 6, &move, 1), 0); /* it has only begun to be better there */
-	here.busy = 1;
-	here.told_at = 8;
-	sched_node_set(sched, 0, &here, 8);
-	assert_int_equal(sched_moves(sched, 8, &move, 1), 0); /* and is no more */
-	here.busy = 12;
-	here.told_at = 9;
-	sched_node_set(sched, 0, &here, 9);
-	assert_int_equal(sched_moves(sched, 9, &move, 1), 0);
-	here.told_at = 14;
-	sched_node_set(sched, 0, &here, 14);
-	assert_int_equal(sched_moves(sched, 15, &move, 1), 1);
-	assert_int_equal(move.client, 1);
-	assert_int_equal(move.node, 1);
-	assert_true(move.stay - move.go > 1.5 * move.price);
-	sched_client_moved(sched, 1, 1, 1, 15);
-	here.busy = 0;
-	sched_node_set(sched, 0, &here, 16);
-	assert_int_equal(sched_moves(sched, 16, &move, 1), 0); /* it has just come */
-	sched_client_remove(sched, 1, NULL, 20);
-}
-
-static void a_drained_node_is_left(void **state)
-{
-	struct sched_node_state here = good(), there = good();
-	struct sched_request request = { .profile = &heavy, .key = 1 };
-	struct sched_usage usage = { .wall = 10, .waited = 9, .gpu = 10, .gpu_wall = 10 };
-	struct sched_move move;
-
-	there.speed = 0.1;
-	add("here", &here);
-	add("there", &there);
-	sched_client_add(sched, 1, 0, 0, &request, 0);
-	sched_client_used(sched, 1, &usage, 10);
-	sched_moves_set(sched, true, 1);
-	assert_int_equal(sched_moves(sched, 10, &move, 1), 0);
-	here.draining = true;
-	sched_node_set(sched, 0, &here, 11);
-	assert_int_equal(sched_moves(sched, 11, &move, 1), 1);
-	assert_int_equal(move.node, 1);
-}
-
 /* ---- profiles ---- */
 
 static void profiles_are_learned(void **state)
@@ -537,8 +474,8 @@ int main(void)
 		T(contention_of_ones_own_clients_counts_at_once), T(memory_must_fit), T(memory_of_the_newest_counts_before_it_is_used),
 		T(drained_full_and_named_nodes), T(nodes_that_are_down), T(a_node_that_failed_comes_last_for_a_while),
 		T(a_node_that_flaps_gets_nobody), T(a_silent_node_is_believed_less_and_less), T(a_liar_is_found_out),
-		T(policies_are_switched), T(equals_share), T(decisions_are_remembered), T(moves_are_told_after_a_while),
-		T(a_drained_node_is_left), T(profiles_are_learned), T(profiles_are_kept),
+		T(policies_are_switched), T(equals_share), T(decisions_are_remembered),
+		T(profiles_are_learned), T(profiles_are_kept),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
