@@ -280,7 +280,12 @@ static void answer_make(struct broker *broker, uid_t uid, const char *request, i
 		put_clients(json, broker, state, uid, pid ? pid->number : 0);
 		json_close(json, '}');
 	} else {
-		put_error(json, "gleamd knows the commands version, status, servers, clients, policy, decisions, drain, migrate and cache");
+		char what[256];
+
+		/* Mostly after an update: the programs are new, the daemon still runs. */
+		snprintf(what, sizeof(what), "this gleamd (%s) doesn't know the command `%.40s`; if it is older than gleamctl, restart it: "
+			 "systemctl restart gleamd", state->version, cmd->text);
+		put_error(json, what);
 	}
 	state_free(state);
 }
