@@ -10,78 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "broker/proto/piece.h"
 #include "broker/worker/context.h"
-#include "broker/worker/move_in.h"
-#include "broker/worker/move_out.h"
+#include "broker/worker/grant_private.h"
 #include "broker/worker/note.h"
 #include "broker/worker/post.h"
 #include "broker/worker/share.h"
-#include "broker/worker/stream.h"
 #include "gen/worker_bodies.h"
 
-#define PIECES_MAX (1u << 20)  /* 2 TiB of the smallest */
-#define PIECES_ANSWER 480u     /* as gleamGrant says */
-#define PIECES_FRAME 512u      /* as gleamMap says */
-#define MAP_BUCKETS 4096u
-
-enum piece_state { PIECE_NONE, PIECE_WIPING, PIECE_UNSPENT, PIECE_MAPPED, PIECE_LEAVING };
-
-struct piece {
-	CUmemGenericAllocationHandle driver;
-	uint8_t state; /* enum piece_state */
-	uint8_t class;
-	uint8_t device;
-	bool said; /* a move: the other worker has it */
-	uint32_t next_free; /* PIECE_NONE: the list of unused ids */
-};
-
-struct mapping {
-	struct mapping *next;
-	uint64_t address;
-	uint64_t bytes;
-	bool leaving;
-	struct move_hash *hashes; /* a move: what was said of it; NULL: the other worker doesn't have it */
-	uint64_t looked; /* how far, in this turn */
-	uint32_t device;
-	uint32_t count;
-	uint32_t pieces[]; /* ids */
-};
-
-struct grant {
-	struct piece *pieces; /* by id; 0 is no piece */
-	uint32_t size;
-	uint32_t free_first;
-	uint64_t bytes; /* in pieces that exist */
-	uint32_t leaving; /* mappings in quarantine */
-	struct mapping *buckets[MAP_BUCKETS];
-	struct grant_ask *asks; /* that wait for the quarantine to be empty */
-	struct stream *wipers[DEVICES_MAX];
-	uint32_t open[DEVICES_MAX]; /* by owner: bit per other device that reaches its pieces */
-	/* a move: what the other worker has and we haven't any more */
-	uint64_t *gone;
-	uint32_t gone_count;
-	uint32_t gone_room;
-	uint64_t *dropped; /* names of pieces, with their device */
-	uint32_t dropped_count;
-	uint32_t dropped_room;
-	uint32_t open_said[DEVICES_MAX]; /* of open */
-};
-
-/* A request for pieces on its way. */
-struct grant_ask {
-	struct grant_ask *next;
-	struct join join; /* first use: the wipe */
-	struct frame_hdr hdr;
-	uint32_t device;
-	uint64_t bytes;
-	CUdeviceptr scratch; /* where they are wiped; 0 if they aren't */
-	uint64_t scratch_bytes;
-	uint32_t count;
-	uint32_t ids[PIECES_ANSWER];
-};
-
-static struct grant *grants(struct worker *w)
+struct grant *grants(struct worker *w)
 {
 	if (!w->grant)
 		w->grant = calloc(1, sizeof(*w->grant));
@@ -90,7 +26,7 @@ static struct grant *grants(struct worker *w)
 
 /* ---- pieces ---- */
 
-static uint32_t piece_id_new(struct grant *g)
+uint32_t piece_id_new(struct grant *g)
 {
 	if (g->free_first) {
 		uint32_t id = g->free_first;
@@ -117,13 +53,13 @@ static uint32_t piece_id_new(struct grant *g)
 	return piece_id_new(g);
 }
 
-static void piece_id_free(struct grant *g, uint32_t id)
+void piece_id_free(struct grant *g, uint32_t id)
 {
 	g->pieces[id] = (struct piece){ .state = PIECE_NONE, .next_free = g->free_first };
 	g->free_first = id;
 }
 
-static CUmemAllocationProp piece_prop(struct worker *w, uint32_t device)
+CUmemAllocationProp piece_prop(struct worker *w, uint32_t device)
 {
 	return (CUmemAllocationProp){
 		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -184,7 +120,7 @@ static void piece_release(struct worker *w, uint32_t id)
 	piece_id_free(g, id);
 }
 
-static uint64_t piece_name(const struct grant *g, uint32_t id)
+uint64_t piece_name(const struct grant *g, uint32_t id)
 {
 	return (uint64_t)id << 8 | g->pieces[id].class;
 }
@@ -229,7 +165,7 @@ CUresult grants_open(struct worker *w, uint32_t device, uint32_t owner, bool on)
 	return r;
 }
 
-static CUresult range_map(struct worker *w, CUdeviceptr address, uint32_t device, const uint32_t *ids, uint32_t count)
+CUresult range_map(struct worker *w, CUdeviceptr address, uint32_t device, const uint32_t *ids, uint32_t count)
 {
 	struct grant *g = w->grant;
 	CUmemAccessDesc access[DEVICES_MAX];
@@ -256,7 +192,7 @@ static CUresult range_map(struct worker *w, CUdeviceptr address, uint32_t device
 }
 
 /* Mapped, so that it can be freed; the driver takes single mappings or, as documented, a run of whole ones. */
-static void range_unmap(struct worker *w, CUdeviceptr address, uint64_t bytes)
+void range_unmap(struct worker *w, CUdeviceptr address, uint64_t bytes)
 {
 	CUresult r = w->drv.cuMemUnmap(address, bytes);
 
@@ -485,7 +421,7 @@ CUresult worker_do_gleamGrantReturn(struct worker *w, struct cmd *cmd, const str
 
 /* ---- map and free ---- */
 
-static struct mapping **mapping_at(struct grant *g, uint64_t address)
+struct mapping **mapping_at(struct grant *g, uint64_t address)
 {
 	struct mapping **link = &g->buckets[address / piece_class_size[0] % MAP_BUCKETS];
 
@@ -705,292 +641,4 @@ void grants_stop(struct worker *w)
 	free(g->dropped);
 	free(g);
 	w->grant = NULL;
-}
-
-/* ---- a move: what is said ---- */
-
-#define NAMES_MAX 512u /* of a command, as gleamMap says */
-
-bool grants_settled(const struct worker *w)
-{
-	return !w->grant || (!w->grant->leaving && !w->grant->asks);
-}
-
-static void names_say(struct worker *w, uint16_t op, uint32_t device, const uint64_t *names, uint32_t count)
-{
-	uint8_t payload[NAMES_MAX * 8 + 64] __attribute__((aligned(8)));
-	/* Both messages are alike. */
-	struct msg_gleamMovePieces m = { .device = device, .pieces = names, .pieces_count = count };
-	struct writer out = writer_on(payload, sizeof(payload));
-
-	if (!count)
-		return;
-	msg_gleamMovePieces_put(&out, &m);
-	move_say(w, op, CTX_NONE, false, payload, (uint32_t)out.at);
-}
-
-static void gone_say(struct worker *w, struct grant *g)
-{
-	for (uint32_t i = 0; i < g->gone_count; i++)
-		move_say(w, OP_gleamMoveUnmap, CTX_NONE, false, &g->gone[i], sizeof(g->gone[i]));
-	g->gone_count = 0;
-	for (uint32_t i = 0; i < g->dropped_count; i++) {
-		uint64_t name = g->dropped[i] & ~(0xffull << 56);
-
-		names_say(w, OP_gleamMoveDrop, (uint32_t)(g->dropped[i] >> 56), &name, 1);
-	}
-	g->dropped_count = 0;
-}
-
-static void pieces_say(struct worker *w, struct grant *g)
-{
-	for (uint32_t device = 0; device < w->device_count; device++) {
-		uint64_t names[NAMES_MAX];
-		uint32_t count = 0;
-
-		for (uint32_t id = 1; id < g->size; id++) {
-			struct piece *piece = &g->pieces[id];
-
-			if (piece->state == PIECE_NONE || piece->state == PIECE_WIPING || piece->said || piece->device != device)
-				continue;
-			piece->said = true;
-			names[count++] = piece_name(g, id);
-			if (count == NAMES_MAX) {
-				names_say(w, OP_gleamMovePieces, device, names, count);
-				count = 0;
-			}
-		}
-		names_say(w, OP_gleamMovePieces, device, names, count);
-	}
-}
-
-static bool map_say(struct worker *w, struct grant *g, struct mapping *map)
-{
-	uint8_t payload[NAMES_MAX * 8 + 64] __attribute__((aligned(8)));
-	struct writer out = writer_on(payload, sizeof(payload));
-	uint64_t names[NAMES_MAX];
-	struct msg_gleamMoveMap m = {
-		.address = map->address, .device = map->device, .pieces = names, .pieces_count = map->count,
-	};
-
-	map->hashes = calloc((map->bytes + MOVE_CHUNK - 1) / MOVE_CHUNK, sizeof(*map->hashes));
-	if (!map->hashes || map->count > NAMES_MAX)
-		return false;
-	for (uint32_t i = 0; i < map->count; i++)
-		names[i] = piece_name(g, map->pieces[i]);
-	msg_gleamMoveMap_put(&out, &m);
-	move_say(w, OP_gleamMoveMap, CTX_NONE, false, payload, (uint32_t)out.at);
-	return true;
-}
-
-static void peers_say(struct worker *w, struct grant *g)
-{
-	for (uint32_t owner = 0; owner < w->device_count; owner++)
-		for (uint32_t device = 0; device < w->device_count; device++) {
-			uint8_t payload[64] __attribute__((aligned(8)));
-			struct writer out = writer_on(payload, sizeof(payload));
-			struct msg_gleamPeer m = {
-				.device = device, .owner = owner, .on = g->open[owner] >> device & 1, .index = CTX_NONE,
-				.owner_index = CTX_NONE,
-			};
-
-			if (((g->open[owner] ^ g->open_said[owner]) >> device & 1) == 0)
-				continue;
-			g->open_said[owner] ^= 1u << device;
-			msg_gleamPeer_put(&out, &m);
-			move_say(w, OP_gleamPeer, CTX_NONE, false, payload, (uint32_t)out.at);
-		}
-}
-
-bool grants_say(struct worker *w)
-{
-	struct grant *g = w->grant;
-
-	if (!g)
-		return true;
-	gone_say(w, g);
-	pieces_say(w, g);
-	for (uint32_t i = 0; i < MAP_BUCKETS; i++)
-		for (struct mapping *map = g->buckets[i]; map; map = map->next)
-			if (!map->leaving && !map->hashes && !map_say(w, g, map))
-				return false;
-	peers_say(w, g);
-	return true;
-}
-
-bool grants_contents_say(struct worker *w, uint64_t *limit, uint64_t *left, uint64_t *total)
-{
-	for (uint32_t i = 0; w->grant && i < MAP_BUCKETS; i++)
-		for (struct mapping *map = w->grant->buckets[i]; map; map = map->next) {
-			struct move_place place = { .device = map->device, .address = map->address };
-
-			*total += map->bytes;
-			if (map->leaving)
-				continue;
-			if (!move_contents(w, &place, map->bytes, map->hashes, limit, &map->looked))
-				return false;
-			*left += map->looked < map->bytes ? map->bytes - map->looked : 0;
-		}
-	return true;
-}
-
-uint64_t grants_end_of(const struct worker *w, uint64_t address)
-{
-	for (uint32_t i = 0; w->grant && i < MAP_BUCKETS; i++)
-		for (const struct mapping *map = w->grant->buckets[i]; map; map = map->next)
-			if (!map->leaving && address >= map->address && address - map->address < map->bytes)
-				return map->address + map->bytes;
-	return 0;
-}
-
-void grants_turn(struct worker *w)
-{
-	for (uint32_t i = 0; w->grant && i < MAP_BUCKETS; i++)
-		for (struct mapping *map = w->grant->buckets[i]; map; map = map->next)
-			map->looked = 0;
-}
-
-void grants_forget(struct worker *w)
-{
-	struct grant *g = w->grant;
-
-	if (!g)
-		return;
-	g->gone_count = g->dropped_count = 0;
-	memset(g->open_said, 0, sizeof(g->open_said));
-	for (uint32_t id = 1; id < g->size; id++)
-		g->pieces[id].said = false;
-	for (uint32_t i = 0; i < MAP_BUCKETS; i++)
-		for (struct mapping *map = g->buckets[i]; map; map = map->next) {
-			free(map->hashes);
-			map->hashes = NULL;
-			map->looked = 0;
-		}
-}
-
-/* ---- a move: what is heard ---- */
-
-/* The ids up to @id exist, and @id is taken out of the list of unused ones. */
-static bool piece_id_take(struct grant *g, uint64_t id)
-{
-	while (id >= g->size) {
-		uint32_t one = g->free_first;
-
-		/* Growing gives one out; it goes back. */
-		g->free_first = 0;
-
-		uint32_t got = piece_id_new(g);
-
-		if (!got) {
-			g->free_first = one;
-			return false;
-		}
-		piece_id_free(g, got);
-		for (uint32_t next; one; one = next) {
-			next = g->pieces[one].next_free;
-			g->pieces[one].next_free = g->free_first;
-			g->free_first = one;
-		}
-	}
-	for (uint32_t *link = &g->free_first; *link; link = &g->pieces[*link].next_free) {
-		if (*link == id) {
-			*link = g->pieces[id].next_free;
-			return true;
-		}
-	}
-	return false;
-}
-
-static CUresult piece_clean(struct worker *w, uint32_t id)
-{
-	struct grant *g = w->grant;
-	uint64_t bytes = piece_class_size[g->pieces[id].class];
-	struct context *c = context_own(w, g->pieces[id].device);
-	CUdeviceptr scratch = 0;
-	CUresult r = c ? context_use(w, c) : CUDA_ERROR_OUT_OF_MEMORY;
-
-	if (r == CUDA_SUCCESS)
-		r = w->drv.cuMemAddressReserve(&scratch, bytes, 0, 0, 0);
-	if (r != CUDA_SUCCESS)
-		return r;
-	r = range_map(w, scratch, g->pieces[id].device, &id, 1);
-	if (r == CUDA_SUCCESS) {
-		r = w->drv.cuMemsetD8_v2(scratch, 0, bytes);
-		if (r == CUDA_SUCCESS)
-			r = w->drv.cuCtxSynchronize();
-		range_unmap(w, scratch, bytes);
-	}
-	w->drv.cuMemAddressFree(scratch, bytes);
-	return r;
-}
-
-CUresult worker_do_gleamMovePieces(struct worker *w, struct cmd *cmd, const struct msg_gleamMovePieces *m)
-{
-	struct grant *g = grants(w);
-	CUmemAllocationProp prop;
-
-	if (!w->moving || m->device >= w->device_count)
-		return CMD_BROKEN;
-	if (!g)
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	prop = piece_prop(w, m->device);
-	for (uint32_t i = 0; i < m->pieces_count; i++) {
-		uint64_t id = m->pieces[i] >> 8;
-		uint32_t class = m->pieces[i] & 0xff;
-		CUmemGenericAllocationHandle handle;
-		CUresult r;
-
-		if (!id || id >= PIECES_MAX || class >= PIECE_CLASSES)
-			return CMD_BROKEN;
-		if (g->bytes + piece_class_size[class] > w->settings.grant_max)
-			return CUDA_ERROR_OUT_OF_MEMORY;
-		r = w->drv.cuMemCreate(&handle, piece_class_size[class], &prop, 0);
-		if (r != CUDA_SUCCESS)
-			return r;
-		if (!piece_id_take(g, id)) {
-			w->drv.cuMemRelease(handle);
-			return CUDA_ERROR_INVALID_VALUE;
-		}
-		g->pieces[id] = (struct piece){ .driver = handle, .state = PIECE_UNSPENT, .class = (uint8_t)class,
-						.device = (uint8_t)m->device };
-		g->bytes += piece_class_size[class];
-		r = w->settings.wipe ? piece_clean(w, (uint32_t)id) : CUDA_SUCCESS;
-		if (r != CUDA_SUCCESS)
-			return r;
-	}
-	return CUDA_SUCCESS;
-}
-
-CUresult worker_do_gleamMoveMap(struct worker *w, struct cmd *cmd, const struct msg_gleamMoveMap *m)
-{
-	struct msg_gleamMap map = { .address = m->address, .device = m->device, .pieces = m->pieces, .pieces_count = m->pieces_count };
-
-	return w->moving ? worker_do_gleamMap(w, cmd, &map) : CMD_BROKEN;
-}
-
-CUresult worker_do_gleamMoveUnmap(struct worker *w, struct cmd *cmd, const struct msg_gleamMoveUnmap *m)
-{
-	struct grant *g = grants(w);
-	struct mapping **link = g ? mapping_at(g, m->address) : NULL;
-	struct mapping *map = link ? *link : NULL;
-
-	if (!w->moving)
-		return CMD_BROKEN;
-	if (!map)
-		return CUDA_ERROR_INVALID_VALUE;
-	move_in_settle(w);
-	range_unmap(w, map->address, map->bytes);
-	for (uint32_t i = 0; i < map->count; i++)
-		g->pieces[map->pieces[i]].state = PIECE_UNSPENT;
-	*link = map->next;
-	free(map->hashes);
-	free(map);
-	return CUDA_SUCCESS;
-}
-
-CUresult worker_do_gleamMoveDrop(struct worker *w, struct cmd *cmd, const struct msg_gleamMoveDrop *m)
-{
-	struct msg_gleamGrantReturn back = { .device = m->device, .pieces = m->pieces, .pieces_count = m->pieces_count };
-
-	return w->moving ? worker_do_gleamGrantReturn(w, cmd, &back) : CMD_BROKEN;
 }
