@@ -119,8 +119,10 @@ struct client {
 	uint64_t delta;
 	bool held;  /* no commands of it go out */
 	bool taken; /* the worker's ring is wire's: what is beyond the client's position there is the broker's */
-	bool mending; /* a move has failed: the worker is told to forget it, and the ring is given back */
-	bool forgot;
+	bool mending;	/* a move has failed: the worker is told to forget it, and the ring is given back */
+	bool forgot;	/* it has been told */
+	bool given;	/* the ring is the client's again */
+	bool forgotten; /* the worker has answered: from here on what it says is of another move */
 	struct wire wire;
 
 	struct loop_timer timer; /* greeting, opening, grace */

@@ -18,6 +18,7 @@
 #include "gen/ops.h"
 
 #define FLOW_PACE_BURST_S 0.02 /* who is held back may send so much at once: a wake-up for each command would cost more than it */
+#define MEND_REPLY_SLOT 1 /* of the answer with sequence number 0 that a failed move is forgotten */
 #define FLOW_RETRY_NS (2 * NS_PER_MS) /* to look again for room in a notice ring that is full: nothing wakes us for it */
 
 /* ---- out: commands ---- */
@@ -197,11 +198,22 @@ static bool flow_mend(struct client *client)
 {
 	uint8_t frame[128] __attribute__((aligned(8))) = { 0 };
 	struct msg_gleamMoveOut m = { .step = MOVE_FORGET };
-	struct frame_hdr hdr = { .op = OP_gleamMoveOut, .kind = FRAME_COMMAND, .ctx = CTX_NONE, .flags = FRAME_WANTS_REPLY };
+	struct frame_hdr hdr = {
+		.op = OP_gleamMoveOut, .kind = FRAME_COMMAND, .ctx = CTX_NONE, .slot = MEND_REPLY_SLOT, .flags = FRAME_WANTS_REPLY,
+	};
 	struct writer w = writer_on(frame + sizeof(hdr), sizeof(frame) - sizeof(hdr));
 
-	if (!client->taken && !client_ring_take(client))
-		return false;
+	/* The ring is its own again. What the worker still had to say for the failed move comes before this answer, and is for nobody. */
+	if (client->given) {
+		client->mending = !client->forgotten;
+		return client->forgotten;
+	}
+	if (!client->taken) {
+		/* Where a ring can't be taken it goes on by a command. */
+		client->held = wire_can_fill(client->c2n.at);
+		if (!client->held || !client_ring_take(client))
+			return false;
+	}
 	if (!client->forgot) {
 		msg_gleamMoveOut_put(&w, &m);
 		hdr.size = (uint32_t)(sizeof(hdr) + w.at);
@@ -210,10 +222,8 @@ static bool flow_mend(struct client *client)
 			return false;
 		client->forgot = true;
 	}
-	if (!client_ring_give(client))
-		return false;
-	client->mending = false;
-	return true;
+	client->given = client_ring_give(client);
+	return client->given;
 }
 
 bool client_poll(struct client *client)
@@ -237,10 +247,12 @@ bool client_poll(struct client *client)
 		loop_timer_set(client->loop, &client->retry, loop_now_ns(client->loop) + FLOW_RETRY_NS);
 	if (__atomic_load_n(&client->seen_due, __ATOMIC_ACQUIRE) && client->on_link && !client->resuming)
 		flow_seen(client);
-	/* The next move waits for what the last one has left. */
-	if (client->mending)
-		return client->on_link && !client->resuming && flow_mend(client);
-	if (client->move && move_poll(client->move))
+	/* The next move waits for what the last one has left; the program only for its ring. */
+	if (client->mending && client->on_link && !client->resuming && flow_mend(client))
+		return true;
+	if (client->mending && !client->given && client->held)
+		return false;
+	if (client->move && !client->mending && move_poll(client->move))
 		return true;
 	if (flow_is_blocked(client))
 		return false;
@@ -279,7 +291,7 @@ bool client_ring_take(struct client *client)
 	if (!client->held || client->acknowledged != client->c2n.at)
 		return false;
 	if (!wire_can_fill(client->c2n.at)) {
-		client->held = client->mending;
+		client->held = false;
 		return false;
 	}
 	client->wire = (struct wire){
@@ -305,7 +317,7 @@ void client_mend(struct client *client)
 {
 	client->held = true;
 	client->mending = true;
-	client->forgot = false;
+	client->forgot = client->given = client->forgotten = false;
 	loop_nudge(client->loop);
 }
 
@@ -314,7 +326,7 @@ bool client_ring_lost(struct client *client)
 	bool even = !client->taken || client->wire.at == client->c2n.at + client->delta;
 
 	client->taken = false;
-	client->held = client->mending;
+	client->held = client->mending && !client->given;
 	return even;
 }
 
@@ -502,9 +514,11 @@ static int flow_frame(struct client *client, uint64_t number, const uint8_t *fra
 	if (number == 0 && ((hdr.kind == FRAME_NOTICE && hdr.op == NOTICE_MOVE) || (hdr.kind == FRAME_REPLY && hdr.seq == 0))) {
 		due = journal_seen_due(&client->seen) && !__atomic_exchange_n(&client->seen_due, true, __ATOMIC_ACQ_REL);
 		pthread_mutex_unlock(&client->deliver_lock);
-		if (client->move)
+		if (client->mending)
+			client->forgotten |= hdr.kind == FRAME_REPLY && hdr.slot == MEND_REPLY_SLOT;
+		else if (client->move)
 			move_frame(client->move, frame, size);
-		if (due)
+		if (due || client->forgotten)
 			loop_nudge(client->loop);
 		return 0;
 	}

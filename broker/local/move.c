@@ -32,7 +32,7 @@
 #define MOVE_GO_ON_NS	(10 * NS_PER_MS) /* that moment */
 #define MOVE_REST_NS	(5 * NS_PER_MS)	 /* the program goes on for so long at least, and for as long as the round took */
 #define MOVE_STUCK_NS	(60 * NS_PER_S)	 /* nothing has moved: modules may take long to load */
-#define MOVE_REPLY_SLOT 0		 /* any: answers with sequence number 0 are ours */
+#define MOVE_REPLY_SLOT 0		 /* answers with sequence number 0 are ours */
 
 /*
  * LINK, ATTACH: a new worker comes. REST: the program runs. TAKE: no more of its commands go out, and those that have are waited for.
@@ -399,6 +399,9 @@ bool move_frame(struct move *move, const uint8_t *frame, uint32_t size)
 	if (hdr.kind == FRAME_NOTICE && hdr.op == NOTICE_MOVE) {
 		struct frame_hdr inner;
 
+		/* Nobody has asked it to say anything. */
+		if (move->stage != STAGE_SAY)
+			return true;
 		move->moved_ns = loop_now_ns(move->loop);
 		if (size < sizeof(hdr) + sizeof(inner))
 			return true;
@@ -411,6 +414,9 @@ bool move_frame(struct move *move, const uint8_t *frame, uint32_t size)
 	}
 	if (hdr.kind != FRAME_REPLY || hdr.seq != 0)
 		return false;
+	/* That another move is forgotten. */
+	if (hdr.slot != MOVE_REPLY_SLOT)
+		return true;
 	if (hdr.op == OP_gleamMoveOut && move->stage == STAGE_SAY) {
 		struct ans_gleamMoveOut a = { 0 };
 		uint32_t result;
@@ -548,6 +554,8 @@ bool move_poll(struct move *move)
 		old_take(move);
 		return true;
 	case STAGE_TAKE:
+		/* Where its ring can't be taken it has been let go by a command. */
+		client->held = client->held || wire_can_fill(client->c2n.at);
 		if (!client_ring_take(client))
 			break;
 		if (move->last && !move->drain_ns)
