@@ -377,6 +377,8 @@ CUresult worker_do_gleamMoveOut(struct worker *w, struct cmd *cmd, const struct 
 	const char *why = keep_trouble(w);
 	CUresult r = why ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
 
+	if (m->step > MOVE_FORGET)
+		return CMD_BROKEN;
 	if (m->step == MOVE_FORGET) {
 		keep_forget(w);
 		grants_forget(w);

@@ -626,6 +626,11 @@ EXPORT CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags,
 	return CUDA_SUCCESS;
 }
 
+EXPORT CUresult cuStreamCreate(CUstream *stream, unsigned int flags)
+{
+	return cuStreamCreateWithPriority(stream, flags, 0);
+}
+
 EXPORT CUresult cuStreamGetFlags(CUstream stream, unsigned int *flags)
 {
 	ENTER();
@@ -649,6 +654,19 @@ EXPORT CUresult cuStreamQuery(CUstream stream)
 	ENTER();
 	pthread_mutex_lock(&lock);
 	r = stream_of(stream)->head ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+	pthread_mutex_unlock(&lock);
+	return r;
+}
+
+EXPORT CUresult cuStreamSynchronize(CUstream stream)
+{
+	CUresult r;
+
+	ENTER();
+	pthread_mutex_lock(&lock);
+	while (stream_of(stream)->pending && !current->lost)
+		pthread_cond_wait(&bell, &lock);
+	r = current->lost;
 	pthread_mutex_unlock(&lock);
 	return r;
 }

@@ -15,7 +15,8 @@ $(eval $(call shared,lib/libfakecuda.so,tests/fake/fake_driver.c,,$(FAKE_LDFLAGS
 $(eval $(call shared,lib/libfakeclient.so,tests/fake/fake_client_library.c,,))
 
 WORKER_TESTS := $(patsubst tests/unit/%.c,%,$(sort $(wildcard tests/unit/test_worker_*.c)))
-$(foreach test,$(WORKER_TESTS),$(eval $(call unit,$(test),tests/unit/$(test).c tests/unit/worker_session.c $(WORKER_SOURCES) \
+$(foreach test,$(WORKER_TESTS),$(eval $(call unit,$(test),tests/unit/$(test).c tests/unit/worker_session.c \
+	$(if $(findstring _move_,$(test)),tests/unit/worker_broker.c) $(WORKER_SOURCES) \
 	$(WORKER_USES) $(GEN_WORKER),$(WORKER_LIBS))))
 $(foreach test,$(WORKER_TESTS),$(eval $(O)/tests/unit/$(test): | $(O)/lib/libfakecuda.so $(O)/lib/libfakeclient.so \
 	$(O)/lib/libsoftcuda.so $(O)/bin/gleam-worker))
