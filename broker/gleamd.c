@@ -208,7 +208,8 @@ static void daemon_stop_look(void *arg)
 	loop_timer_set(daemon->loop, &daemon->stop_timer, now + STOP_LOOK_NS);
 }
 
-static void daemon_stop(struct daemon *daemon)
+/* @next: another gleamd is expected, and sessions wait for it. */
+static void daemon_stop(struct daemon *daemon, bool next)
 {
 	if (daemon->stopping) {
 		loop_stop(daemon->loop);
@@ -219,7 +220,7 @@ static void daemon_stop(struct daemon *daemon)
 	if (daemon->node)
 		node_stop(daemon->node);
 	tree_stop(daemon->tree);
-	broker_stop(daemon->broker);
+	broker_stop(daemon->broker, next);
 	loop_timer_set(daemon->loop, &daemon->stop_timer, loop_now_ns(daemon->loop));
 }
 
@@ -229,7 +230,7 @@ static void signal_done(void *arg, int res, uint32_t flags)
 
 	if (res == (int)sizeof(daemon->signal)) {
 		log_info("SIG%s: stopping", sigabbrev_np((int)daemon->signal.ssi_signo));
-		daemon_stop(daemon);
+		daemon_stop(daemon, daemon->signal.ssi_signo == SIGTERM);
 	}
 	signal_arm(daemon);
 }

@@ -113,10 +113,23 @@ static CUresult up_inline(struct call *call, const struct copy *c, uint64_t dst,
 	return CUDA_SUCCESS;
 }
 
-/* A piece of one row, through the arena; @file as of weights.h, or NULL. */
-static CUresult up_bulk(struct call *call, const struct copy *c, uint64_t dst, uint64_t src, uint32_t size,
-			const struct bulk_file *file)
+/* gleamd has been restarted since: the one that is there now knows nothing of the file. The append lock is held. */
+static void part_settle(struct call *call, const struct weights_part *part, void *bytes, uint64_t src, uint32_t size)
 {
+	const struct bulk_file none = { .file = BULK_FILE_NONE, .offset = part->file.offset };
+
+	if (__builtin_expect(__atomic_load_n(&call->session->returns, __ATOMIC_RELAXED) == part->returns, 1))
+		return;
+	if (part->file.absent)
+		memcpy(bytes, (const void *)(uintptr_t)src, size);
+	memcpy(call->frame + sizeof(struct frame_hdr) + sizeof(struct bulk_ref), &none, sizeof(none));
+}
+
+/* A piece of one row, through the arena; @part: of which file it is, or NULL. */
+static CUresult up_bulk(struct call *call, const struct copy *c, uint64_t dst, uint64_t src, uint32_t size,
+			const struct weights_part *part)
+{
+	const struct bulk_file *file = part ? &part->file : NULL;
 	struct msg_gleamCopyUpBulk m = { .stream = c->stream, .dst = dst };
 	void *bytes;
 	CUresult result = session_up_take(call->session, size, &m.data, &bytes);
@@ -129,6 +142,8 @@ static CUresult up_bulk(struct call *call, const struct copy *c, uint64_t dst, u
 	result = call_open_file(call, OP_gleamCopyUpBulk, msg_gleamCopyUpBulk_size(&m), &m.data, file);
 	if (result)
 		return result; /* the session has ended: the piece is nobody's any more */
+	if (part)
+		part_settle(call, part, bytes, src, size);
 	msg_gleamCopyUpBulk_put(&call->w, &m);
 	stream_note(call, c->stream, call_post(call));
 	call_count_bytes(call, size);
@@ -186,7 +201,7 @@ static CUresult up_parts(struct call *call, const struct copy *c, uint64_t dst, 
 			uint64_t left = part.size - done;
 			uint32_t piece = left < SESSION_CELL_SIZE ? (uint32_t)left : SESSION_CELL_SIZE;
 
-			result = up_bulk(call, c, dst + at + done, src + at + done, piece, &part.file);
+			result = up_bulk(call, c, dst + at + done, src + at + done, piece, &part);
 			part.file.offset += piece;
 			done += piece;
 		}

@@ -21,6 +21,7 @@
 #include "libgleamcuda/late.h"
 #include "libgleamcuda/log.h"
 #include "libgleamcuda/memory.h"
+#include "libgleamcuda/reconnect.h"
 #include "libgleamcuda/session.h"
 #include "libgleamcuda/trace.h"
 
@@ -132,7 +133,7 @@ static void *service_run(void *arg)
 		if (exposed_any())
 			exchange(s);
 		if (ring_sleep_begin(&n2c))
-			ring_sleep_futex(&n2c, exposed_any() ? EXPOSED_EXCHANGE_NS : SESSION_LOOK_NS);
+			ring_sleep_futex(&n2c, reconnect_pause_ns(s, exposed_any() ? EXPOSED_EXCHANGE_NS : SESSION_LOOK_NS));
 		ring_sleep_end(&n2c);
 		trace_flush();
 	}

@@ -38,6 +38,7 @@
 #include "libgleamcuda/off.h"
 #include "libgleamcuda/peer.h"
 #include "libgleamcuda/program.h"
+#include "libgleamcuda/reconnect.h"
 #include "libgleamcuda/service.h"
 #include "libgleamcuda/share.h"
 #include "libgleamcuda/stream.h"
@@ -46,6 +47,9 @@
 
 #define ANSWER_WAIT_MS 10000 /* a daemon answers or says LOCAL_WAITING within 3 s */
 #define OPEN_WAIT_MS   (LOCAL_OPEN_MS_MAX + ANSWER_WAIT_MS)
+#define AGAIN_WAIT_MS  10000 /* a daemon that was stopped while it was asked may be back by then */
+#define AGAIN_PAUSE_MS 100
+#define SOCKET_PATH_SIZE sizeof(((struct session *)0)->path)
 
 static const uint8_t protocol_hash[32] = PROTOCOL_HASH;
 /* Written by cuInit, the count behind its entry. */
@@ -102,25 +106,27 @@ static int socket_try(const char *path)
 }
 
 /* GLEAM_SOCKET alone if it is set; else the user's own daemon, else the machine's. */
-static int socket_find(void)
+static int socket_find(char path[SOCKET_PATH_SIZE])
 {
 	const char *asked = secure_getenv("GLEAM_SOCKET");
 	const char *runtime = secure_getenv("XDG_RUNTIME_DIR");
-	char path[256];
 	int fd;
 
 	if (asked && *asked) {
+		snprintf(path, SOCKET_PATH_SIZE, "%s", asked);
 		fd = socket_try(asked);
 		if (fd < 0)
 			gleam_log("GLEAM_SOCKET=%s: %s; is gleamd running with this socket?", asked, strerror(-fd));
 		return fd;
 	}
 	if (runtime && *runtime) {
-		snprintf(path, sizeof(path), "%s/gleam/gleamd.sock", runtime);
-		fd = socket_try(path);
-		if (fd >= 0)
-			return fd;
+		if ((size_t)snprintf(path, SOCKET_PATH_SIZE, "%s/gleam/gleamd.sock", runtime) < SOCKET_PATH_SIZE) {
+			fd = socket_try(path);
+			if (fd >= 0)
+				return fd;
+		}
 	}
+	snprintf(path, SOCKET_PATH_SIZE, "%s", LOCAL_SOCKET_SYSTEM);
 	fd = socket_try(LOCAL_SOCKET_SYSTEM);
 	if (fd < 0)
 		gleam_log("no gleamd: %s: %s; start it (systemctl start gleamd), or set GLEAM_SOCKET",
@@ -185,6 +191,7 @@ struct opened {
 	int doorbell;
 	struct shm shm;
 	char server[64];
+	char path[SOCKET_PATH_SIZE];
 	uint32_t end; /* enum session_end when refused */
 };
 
@@ -322,19 +329,38 @@ close_fds:
 	return err;
 }
 
-static int open_socket(const uint8_t *packet, size_t size, struct opened *opened_out)
+static int open_once(const uint8_t *packet, size_t size, struct opened *opened_out)
 {
-	int fd = socket_find();
+	int fd = socket_find(opened_out->path);
 	int err;
 
 	if (fd < 0)
 		return fd;
 	err = send(fd, packet, size, MSG_NOSIGNAL) == (ssize_t)size ? 0 : -errno;
+	if (err == -EPIPE)
+		err = -ECONNRESET;
 	if (!err)
 		err = open_answer(fd, opened_out);
 	if (err)
 		close(fd);
 	opened_out->link = fd;
+	return err;
+}
+
+static int open_socket(const uint8_t *packet, size_t size, struct opened *opened_out)
+{
+	int err = open_once(packet, size, opened_out);
+
+	/* It was there and is gone: stopped or killed, and perhaps restarted. */
+	for (int waited = 0; err == -ECONNRESET || (waited && waited < AGAIN_WAIT_MS && (err == -ENOENT || err == -ECONNREFUSED));
+	     waited += AGAIN_PAUSE_MS) {
+		if (waited >= AGAIN_WAIT_MS)
+			break;
+		if (!waited)
+			gleam_log("gleamd has ended while it was asked for a session; waiting for it to come back");
+		nanosleep(&(struct timespec){ .tv_nsec = AGAIN_PAUSE_MS * 1000000l }, NULL);
+		err = open_once(packet, size, opened_out);
+	}
 	return err;
 }
 
@@ -412,10 +438,12 @@ static struct session *session_new(const struct opened *opened)
 	s->shm = opened->shm;
 	s->doorbell = opened->doorbell;
 	memcpy(s->server, opened->server, sizeof(s->server));
+	memcpy(s->path, opened->path, sizeof(s->path));
 	pthread_mutex_init(&s->append_lock, NULL);
 	pthread_mutex_init(&s->cell_lock, NULL);
 	pthread_cond_init(&s->cell_freed, NULL);
 	pthread_mutex_init(&s->up_lock, NULL);
+	pthread_mutex_init(&s->return_lock, NULL);
 	return s;
 }
 
@@ -491,23 +519,24 @@ bool session_is_dead(struct session *s)
 	       __atomic_load_n(&s->header->state, __ATOMIC_ACQUIRE) == SESSION_DEAD;
 }
 
-bool session_check(struct session *s)
+bool session_has_ended(const struct session *s)
 {
 	char byte;
-
-	if (session_is_dead(s))
-		return true;
-	if (s->kernel && !kdev_is_over(s->socket))
-		return false;
-
 	ssize_t size = recv(s->socket, &byte, 1, MSG_DONTWAIT | MSG_PEEK);
 
-	if (!s->kernel && size < 0 && (errno == EAGAIN || errno == EINTR))
-		return false;
-	if (size > 0)
+	return size == 0 || (size < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+bool session_check(struct session *s)
+{
+	if (session_is_dead(s))
+		return true;
+	if (!s->kernel)
+		return session_has_ended(s) && reconnect_look(s);
+	if (!kdev_is_over(s->socket))
 		return false;
 	if (!__atomic_exchange_n(&s->dead, 1, __ATOMIC_RELAXED))
-		gleam_log("gleamd has ended: every CUDA call fails from now on; restart the program once it runs again");
+		gleam_log("gleamd has ended: every CUDA call fails from now on; start it (systemctl start gleamd), then the program again");
 	return true;
 }
 

@@ -33,11 +33,13 @@ struct session {
 	bool direct;  /* the worker is on this machine, and shm is its own */
 	struct snapshot snapshot;
 	char server[64];
+	char path[108]; /* of gleamd's socket */
 
 	/* guarded by append_lock */
 	pthread_mutex_t append_lock;
 	struct ring c2n;
 	uint64_t seq; /* of the last command */
+	uint32_t returns; /* how often gleamd has gone: what one has said of files is void then; read without the lock, too */
 
 	/* guarded by cell_lock */
 	pthread_mutex_t cell_lock;
@@ -48,7 +50,10 @@ struct session {
 	pthread_mutex_t up_lock;
 	uint64_t up_head;
 
+	pthread_mutex_t return_lock; /* held by the thread that looks for another gleamd */
+
 	/* atomics */
+	uint64_t away_ns; /* since when there is no gleamd; 0: there is one */
 	uint64_t slots_used[SESSION_SLOTS / 64];
 	uint32_t dead; /* set once, when the broker says so or its socket is gone */
 	uint32_t death_told; /* the log has it */
@@ -71,8 +76,10 @@ int session_open(CUresult *result_out);
 /* True when every call has to fail; CUDA_ERROR_… for it (DEVICE_UNAVAILABLE, SYSTEM_NOT_READY …). */
 bool session_is_dead(struct session *s);
 CUresult session_death(struct session *s);
-/* Looks at the socket, which a thread that has waited long does; true if the session has ended. */
+/* Looks at the socket, which a thread that has waited long does, and for another gleamd; true if the session has ended. */
 bool session_check(struct session *s);
+/* Whether its gleamd has closed it. */
+bool session_has_ended(const struct session *s);
 /* A reply slot, waiting while all are taken. */
 uint16_t session_slot_take(struct session *s);
 void session_slot_give(struct session *s, uint16_t slot);

@@ -86,6 +86,7 @@ static uint32_t seen_count;
 static uint32_t numbers; /* that were given to files */
 static int maps_fd = -1, pagemap_fd = -1;
 static bool no_query; /* the kernel is older */
+static bool gone;     /* there is no gleamd that could be asked */
 static uint32_t off;  /* atomic; 0: not looked, 1: on, 2: off */
 
 static uint64_t now_ns(void)
@@ -303,8 +304,12 @@ static void ask_locked(struct session *s, struct seen *file, int fd)
 		if (!p.revents)
 			continue;
 		n = recv(s->socket, packet, LOCAL_MSG_MAX, MSG_DONTWAIT);
-		if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
-			break;
+		if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
+			/* It has gone; another one may come. */
+			free(packet);
+			file->known = false;
+			return;
+		}
 		if (n > 0 && answer_take(packet, (size_t)n, file->number, file)) {
 			free(packet);
 			return;
@@ -392,6 +397,9 @@ void weights_look(struct session *s, uint64_t address, uint64_t size, struct wei
 	if (is_off(s))
 		return;
 	pthread_mutex_lock(&lock);
+	part_out->returns = __atomic_load_n(&s->returns, __ATOMIC_ACQUIRE);
+	if (gone)
+		goto unlock;
 	found = mapping_find_locked(address, &mapping);
 	if (found)
 		file = file_find_locked(s, &mapping);
@@ -422,5 +430,47 @@ void weights_look(struct session *s, uint64_t address, uint64_t size, struct wei
 		.absent = chunk < file->chunks && file->bits[chunk / 8] & 1u << chunk % 8,
 	};
 unlock:
+	pthread_mutex_unlock(&lock);
+}
+
+/* ---- gleamd goes and comes ---- */
+
+void weights_lock(void)
+{
+	pthread_mutex_lock(&lock);
+}
+
+void weights_unlock(void)
+{
+	pthread_mutex_unlock(&lock);
+}
+
+bool weights_fill_locked(uint32_t number, uint64_t offset, void *bytes, uint32_t size)
+{
+	for (uint32_t i = 0; i < seen_count; i++) {
+		const struct seen *file = &seen[i];
+
+		if (file->fd < 0 || !file->known || file->number != number)
+			continue;
+		return is_what_was_told(file) && pread(file->fd, bytes, size, (off_t)offset) == (ssize_t)size && is_what_was_told(file);
+	}
+	return false;
+}
+
+void weights_forget_locked(void)
+{
+	for (uint32_t i = 0; i < seen_count; i++) {
+		seen[i].known = false;
+		seen[i].chunks = 0;
+	}
+	gone = true;
+}
+
+void weights_back(void)
+{
+	pthread_mutex_lock(&lock);
+	gone = false;
+	/* The new one knows no numbers yet. */
+	numbers = 0;
 	pthread_mutex_unlock(&lock);
 }

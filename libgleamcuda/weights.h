@@ -21,7 +21,18 @@ struct weights_part {
 	uint64_t size;	/* 1 at least */
 	bool is_file;	/* file says which bytes these are, now */
 	struct bulk_file file; /* absent: they needn't be copied */
+	uint32_t returns; /* of the session, when this was true */
 };
 void weights_look(struct session *s, uint64_t address, uint64_t size, struct weights_part *part_out);
+
+/*
+ * gleamd has gone, and what it knew with it. Between the first two: bytes that were left out, from the file, if it still is what was
+ * told of it. Then nothing is known of any file, and nobody is asked until another one is there.
+ */
+void weights_lock(void);
+void weights_unlock(void);
+bool weights_fill_locked(uint32_t number, uint64_t offset, void *bytes, uint32_t size);
+void weights_forget_locked(void);
+void weights_back(void);
 
 #endif

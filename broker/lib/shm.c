@@ -6,9 +6,11 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "broker/lib/futex.h"
@@ -60,12 +62,13 @@ close_fd:
 int shm_map(struct shm *shm, int fd, const uint8_t protocol_hash[32])
 {
 	struct stat st;
+	struct statfs fs;
 	int seals = fcntl(fd, F_GET_SEALS);
 	int err;
 
-	/* Without the seal the other side could shrink it under us: SIGBUS. */
-	err = fstat(fd, &st) < 0 ? -errno : 0;
-	if (!err && (seals < 0 || !(seals & F_SEAL_SHRINK) || st.st_size != SESSION_SIZE))
+	/* Without the seal the other side could shrink it under us, and of large pages there may be none when we touch it: SIGBUS. */
+	err = fstat(fd, &st) < 0 || fstatfs(fd, &fs) < 0 ? -errno : 0;
+	if (!err && (seals < 0 || !(seals & F_SEAL_SHRINK) || st.st_size != SESSION_SIZE || fs.f_type != TMPFS_MAGIC))
 		err = -EPROTO;
 	if (err)
 		goto close_fd;
@@ -116,6 +119,13 @@ void shm_ring_c2n(const struct shm *shm, struct ring *ring_out)
 void shm_ring_n2c(const struct shm *shm, struct ring *ring_out)
 {
 	ring_init(ring_out, &shm_header(shm)->n2c, shm->base + SESSION_AT_N2C, SESSION_N2C_SIZE, 0);
+}
+
+void shm_ring_overflow(const struct shm *shm, struct ring *ring_out)
+{
+	struct session_baton *baton = (struct session_baton *)(void *)(shm->base + SESSION_AT_BATON);
+
+	ring_init(ring_out, &baton->overflow, shm->base + SESSION_AT_OVERFLOW, SESSION_OVERFLOW_SIZE, 0);
 }
 
 static void word_ring(uint32_t *word)

@@ -20,8 +20,8 @@ struct shm {
 /* A memfd of SESSION_SIZE bytes that can neither grow nor shrink, header filled in, state SESSION_NEW, mapped. */
 int shm_make(struct shm *shm, const uint8_t protocol_hash[32], uint32_t client_pid);
 /*
- * Maps what another process passed. Takes @fd, also on failure. -EPROTO: wrong size, not sealed against shrinking, not a session
- * memory. -EPROTONOSUPPORT: another version or protocol hash (@protocol_hash NULL: not compared).
+ * Maps what another process passed. Takes @fd, also on failure. -EPROTO: not a memfd of ordinary pages (others may be short of pages,
+ * which is a SIGBUS), wrong size, not sealed against shrinking, not a session memory. -EPROTONOSUPPORT: another version or protocol hash (@protocol_hash NULL: not compared).
  */
 int shm_map(struct shm *shm, int fd, const uint8_t protocol_hash[32]);
 /* Unmaps and closes. Harmless on a closed one. */
@@ -74,9 +74,11 @@ static inline uint8_t *shm_down(const struct shm *shm)
 	return shm->base + SESSION_AT_DOWN;
 }
 
-/* The own ends of the two rings, at position 0. */
+/* The own ends of the rings, at position 0. */
 void shm_ring_c2n(const struct shm *shm, struct ring *ring_out);
 void shm_ring_n2c(const struct shm *shm, struct ring *ring_out);
+/* Of a client's memory; both ends are its daemon's. */
+void shm_ring_overflow(const struct shm *shm, struct ring *ring_out);
 
 /* Every futex of the memory changes, and everybody who sleeps on one wakes to look at the state. */
 void shm_wake_all(const struct shm *shm);

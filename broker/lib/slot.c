@@ -61,11 +61,18 @@ int session_error_post(const struct shm *shm, uint32_t context, uint32_t code, u
 
 	struct error_word *error = shm_error(shm, context);
 
-	/* Only we set it and only the client clears it, so what is empty stays empty until we are done. */
+	/*
+	 * Only we set it and only the client clears it (its code alone), so what is empty stays empty until we are done. With the code
+	 * comes op, which was 0: whoever takes over from a daemon that died here sees by it whether this one had been told.
+	 */
 	if (__atomic_load_n(&error->code, __ATOMIC_ACQUIRE) == 0) {
-		error->op = op;
-		error->seq = seq;
-		__atomic_store_n(&error->code, code, __ATOMIC_RELEASE);
+		uint32_t both[2] = { code, op };
+		uint64_t word;
+
+		memcpy(&word, both, sizeof(word));
+		__atomic_store_n(&error->op, 0, __ATOMIC_RELEASE);
+		__atomic_store_n(&error->seq, seq, __ATOMIC_RELEASE);
+		__atomic_store_n((uint64_t *)(void *)error, word, __ATOMIC_RELEASE);
 	}
 	session_bell_ring(shm);
 	return 0;

@@ -505,7 +505,7 @@ free_broker:
 	return err;
 }
 
-void broker_stop(struct broker *broker)
+void broker_stop(struct broker *broker, bool next)
 {
 	if (broker->stopping)
 		return;
@@ -515,7 +515,7 @@ void broker_stop(struct broker *broker)
 	if (broker->accepting)
 		loop_cancel(broker->loop, broker->accept_tag);
 	for (unsigned i = 0; i < broker->client_count; i++)
-		client_stop(broker->clients[i]);
+		client_stop(broker->clients[i], next);
 	discover_stop(broker->discover);
 	place_stop(broker->place);
 	kdev_stop(broker->kdev);

@@ -26,8 +26,11 @@ struct server;
 /* On failure -errno and one line in @why. @node: the other role of this daemon, NULL without. */
 int broker_start(struct loop *loop, const struct conf *conf, struct tls_keys *keys, struct node *node,
 		 struct broker **broker_out, char *why, size_t why_size);
-/* Sessions end, the socket goes away; broker_is_stopped() tells when all has ended, then broker_free(). */
-void broker_stop(struct broker *broker);
+/*
+ * The socket goes away, and sessions end, or wait for the next daemon (@next); broker_is_stopped() tells when all has ended, then
+ * broker_free().
+ */
+void broker_stop(struct broker *broker, bool next);
 bool broker_is_stopped(const struct broker *broker);
 void broker_free(struct broker *broker);
 

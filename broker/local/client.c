@@ -58,7 +58,6 @@ static void client_freed(struct loop_post *post)
 		free(packet);
 	}
 	cache_client_free(client->cache);
-	free(client->overflow);
 	free(client->spans);
 	free(client->kernel);
 	free(client->packet);
@@ -88,7 +87,7 @@ static void client_settle(struct client *client)
 }
 
 /* From its first link to its end, if its program has it so (GLEAM_OFF=spin). */
-static void client_spin(struct client *client, bool forbid)
+void client_spin(struct client *client, bool forbid)
 {
 	if (!(client->mirror.off & OFF_SPIN) || client->forbids_spin == forbid)
 		return;
@@ -118,12 +117,13 @@ static void client_leave(struct client *client, bool tell)
 	server_want_forget(client->server, &client->waiter);
 	if (client->on_link) {
 		__atomic_store_n(&client->mirror.dead, true, __ATOMIC_RELEASE);
-		if (tell && client->resuming)
+		/* A token that only the client's memory says may be another's. */
+		if (tell && client->resuming && client->owned)
 			link_send(client->link, LINK_DETACH, 0, client->token, sizeof(client->token), NULL, 0);
-		else if (tell)
+		else if (tell && !client->resuming)
 			link_send(client->link, LINK_DETACH, client->mirror.id, NULL, 0, NULL, 0);
 		client_unlink(client);
-	} else if (client->lost_ns) {
+	} else if (client->lost_ns && client->owned) {
 		server_orphan(client->server, client->token);
 	}
 	client->lost_ns = 0;
@@ -167,7 +167,27 @@ static void client_log_calls(const struct client *client)
 	}
 }
 
-static void client_gone(struct client *client)
+/* @tell: its socket ends now; else when nothing of ours touches its memory any more, since another daemon may be waiting for it. */
+static void client_close(struct client *client, bool tell)
+{
+	client->state = CLIENT_GONE;
+	loop_timer_clear(client->loop, &client->timer);
+	loop_timer_clear(client->loop, &client->retry);
+	loop_timer_clear(client->loop, &client->pace_timer);
+	loop_timer_clear(client->loop, &client->again);
+	/* Ends the operations that are in flight. */
+	if (tell)
+		shutdown(client->fd, SHUT_RDWR);
+	else if (client->sending)
+		loop_cancel(client->loop, client->send_tag);
+	if (client->receiving)
+		loop_cancel(client->loop, client->recv_tag);
+	if (client->bell_armed)
+		ring_wake_fd(client->doorbell);
+	client_settle(client);
+}
+
+void client_gone(struct client *client)
 {
 	if (client->state == CLIENT_GONE)
 		return;
@@ -176,28 +196,44 @@ static void client_gone(struct client *client)
 		client->asks_gone(client->asks);
 	client->asks_gone = NULL;
 	if (client->placed)
-		place_client_over(broker_place(client->broker), client, client->state == CLIENT_LIVE);
+		place_client_over(broker_place(client->broker), client, client->state == CLIENT_LIVE && !client->adopted);
 	if (client->state == CLIENT_LIVE)
 		log_debug("pid %d (%s): gone", client->pid, client->program);
 	client_leave(client, true);
 	if (client->mirror.shm.base)
 		session_end_post(&client->mirror.shm, END_CLIENT_GONE);
-	client->state = CLIENT_GONE;
-	loop_timer_clear(client->loop, &client->timer);
-	loop_timer_clear(client->loop, &client->retry);
-	loop_timer_clear(client->loop, &client->pace_timer);
-	loop_timer_clear(client->loop, &client->again);
-	/* Ends the operations that are in flight. */
-	shutdown(client->fd, SHUT_RDWR);
-	if (client->receiving)
-		loop_cancel(client->loop, client->recv_tag);
-	if (client->bell_armed)
-		ring_wake_fd(client->doorbell);
-	client_settle(client);
+	client_close(client, true);
 }
 
-void client_stop(struct client *client)
+/* A program goes on with the daemon that comes after us: nobody is told that anything has ended. */
+static bool client_hand_over(struct client *client)
 {
+	if (client->state != CLIENT_LIVE || client->direct || broker_conf(client->broker)->grace_ms == 0)
+		return false;
+	log_info("pid %d (%s): session %u waits for the next gleamd", client->pid, client->program, client->mirror.id);
+	if (client->asks)
+		move_unheard(client->asks);
+	client->asks = NULL;
+	if (client->placed)
+		place_client_over(broker_place(client->broker), client, false);
+	client_spin(client, false);
+	if (client->move)
+		move_abandon(client->move, "gleamd is being stopped");
+	server_want_forget(client->server, &client->waiter);
+	if (client->on_link) {
+		/* What lanes deliver until they look is counted as always. */
+		__atomic_store_n(&client->mirror.dead, true, __ATOMIC_RELEASE);
+		client_unlink(client);
+	}
+	client->lost_ns = 0;
+	client_close(client, false);
+	return true;
+}
+
+void client_stop(struct client *client, bool next)
+{
+	if (next && client_hand_over(client))
+		return;
 	if (client->state == CLIENT_OPENING)
 		client_refuse(client, END_SHUTDOWN, "gleamd is being stopped");
 	client_end(client, END_SHUTDOWN, "gleamd is being stopped");
@@ -235,7 +271,7 @@ static void client_send_next(struct client *client)
 	struct io_uring_sqe *sqe = loop_sqe(client->loop);
 
 	io_uring_prep_sendmsg(sqe, client->fd, &packet->msg, MSG_NOSIGNAL);
-	loop_tag(client->loop, sqe, client_send_done, client);
+	client->send_tag = loop_tag(client->loop, sqe, client_send_done, client);
 	client->sending = true;
 }
 
@@ -274,7 +310,7 @@ void client_refuse(struct client *client, enum session_end end, const char *why)
 	uint8_t bytes[LINK_TEXT_MAX + 64] __attribute__((aligned(8)));
 	struct writer w = writer_on(bytes, sizeof(bytes));
 
-	if (client->state != CLIENT_OPENING && client->state != CLIENT_NEW)
+	if (client->state != CLIENT_OPENING && client->state != CLIENT_NEW && client->state != CLIENT_RETURNING)
 		return;
 	log_warn("pid %d (%s) is refused: %s", client->pid, client->program, why);
 	client_leave(client, true);
@@ -283,6 +319,7 @@ void client_refuse(struct client *client, enum session_end end, const char *why)
 	put_str(&w, why);
 	loop_timer_clear(client->loop, &client->timer);
 	loop_timer_clear(client->loop, &client->retry);
+	loop_timer_clear(client->loop, &client->again);
 	loop_timer_clear(client->loop, &client->pace_timer);
 	if (client_packet(client, bytes, w.at, NULL, 0)) {
 		client_gone(client);
@@ -297,7 +334,7 @@ static void client_try(struct client *client);
 
 static void client_bell_done(void *arg, int res, uint32_t flags);
 
-static void client_bell_arm(struct client *client)
+void client_bell_arm(struct client *client)
 {
 	struct io_uring_sqe *sqe = loop_sqe(client->loop);
 
@@ -345,6 +382,9 @@ static int client_memory_make(struct client *client)
 rings:
 	shm_ring_c2n(&client->mirror.shm, &client->c2n);
 	shm_ring_n2c(&client->mirror.shm, &client->n2c);
+	shm_ring_overflow(&client->mirror.shm, &client->overflow_in);
+	client->overflow_out = client->overflow_in;
+	shm_header(&client->mirror.shm)->grace_ms = (uint32_t)broker_conf(client->broker)->grace_ms;
 	client->acknowledged = 0;
 	client->up_tail = 0;
 	memset(&client->pieces, 0, sizeof(client->pieces));
@@ -374,6 +414,7 @@ static void client_attach(struct client *client)
 		client_refuse(client, END_REFUSED, "no memory for a session on this machine");
 		return;
 	}
+	client->owned = true;
 	client->link = server_link(client->server);
 	client->on_link = true;
 	client_spin(client, true);
@@ -393,7 +434,9 @@ static void client_again(void *arg)
 {
 	struct client *client = arg;
 
-	if (client->state == CLIENT_LIVE && !client->on_link && !client->waiter.waiting)
+	if (client->state == CLIENT_RETURNING)
+		client_return_look(client);
+	else if (client->state == CLIENT_LIVE && !client->on_link && !client->waiter.waiting)
 		server_want(client->server, &client->waiter);
 }
 
@@ -411,7 +454,7 @@ static void client_server_back(struct client *client, int err)
 	client_resume(client);
 }
 
-static void client_server_done(struct server_waiter *waiter, struct server *server, int err, const char *why)
+void client_server_done(struct server_waiter *waiter, struct server *server, int err, const char *why)
 {
 	struct client *client = (struct client *)((char *)waiter - offsetof(struct client, waiter));
 
@@ -496,6 +539,8 @@ static void client_timer(void *arg)
 
 	if (client->state == CLIENT_NEW) {
 		client_gone(client);
+	} else if (client->state == CLIENT_RETURNING) {
+		client_refuse(client, END_NO_SERVER, client->reason);
 	} else if (client->state == CLIENT_OPENING) {
 		if (client_waits_on(client))
 			return;
@@ -543,6 +588,13 @@ static void client_direct(struct client *client)
 	client->direct = true;
 }
 
+struct baton_name client_baton_name(const struct client *client)
+{
+	return (struct baton_name){
+		.server = server_name(client->server), .program = client->program, .settings = client->settings, .token = client->token,
+	};
+}
+
 static void client_attached(struct client *client, struct reader *body)
 {
 	uint8_t bytes[LINK_TEXT_MAX + 64] __attribute__((aligned(8)));
@@ -569,6 +621,9 @@ static void client_attached(struct client *client, struct reader *body)
 		return;
 
 	const int fds[2] = { client->mirror.shm.fd, client->doorbell };
+	const struct baton_name name = client_baton_name(client);
+
+	baton_open(&client->mirror.shm, client->direct ? BATON_DIRECT : BATON_LIVE, &name);
 
 	put_u32(&w, LOCAL_OPENED);
 	put_u32(&w, 0);
@@ -619,6 +674,15 @@ static void client_cache_open(struct client *client)
 		client->cache = cache_client_new(cache, client, use, client->uid);
 }
 
+void client_settings_use(struct client *client)
+{
+	client->mirror.off = off_find(client->settings);
+	/* Without memory for them the trace has fewer. */
+	if (client->mirror.off & OFF_TRACED && !client->spans)
+		client->spans = calloc(1, sizeof(*client->spans));
+	client_cache_open(client);
+}
+
 /* It has come through single virtual GPUs: that server, and those GPUs. True: it has been refused. */
 static bool client_kernel_limit(struct client *client)
 {
@@ -664,11 +728,7 @@ static int client_open(struct client *client, struct reader *r)
 	}
 	if (r->fault)
 		return -EPROTO;
-	client->mirror.off = off_find(client->settings);
-	/* Without memory for them the trace has fewer. */
-	if (client->mirror.off & OFF_TRACED && !client->spans)
-		client->spans = calloc(1, sizeof(*client->spans));
-	client_cache_open(client);
+	client_settings_use(client);
 	client_setting_find(client->settings, "GLEAM_SERVER=", client->route.wanted, sizeof(client->route.wanted));
 	if (client->kernel && client_kernel_limit(client))
 		return 0;
@@ -708,10 +768,18 @@ int client_message(struct client *client, const struct link_hdr *hdr, struct rea
 		client_deliver(&client->mirror, 0, frame, size);
 		return 0;
 	}
-	case LINK_BULK_BAD:
-		return !client->cache ? -EPROTO :
-					cache_client_bad(client->cache, server_cache(client->server), client->link,
-							 &client->mirror, body);
+	case LINK_BULK_BAD: {
+		int err = !client->cache ? -EPROTO :
+					   cache_client_bad(client->cache, server_cache(client->server), client->link,
+							    &client->mirror, body);
+
+		/* The program may have changed what an earlier daemon had written of its pieces. */
+		if (err && client->adopted) {
+			client_end(client, END_PROTOCOL, "its node lost a piece that its memory doesn't speak of");
+			return 0;
+		}
+		return err;
+	}
 	case LINK_ENDED: {
 		uint32_t end = get_u32(body);
 		const char *why = get_str(body, LINK_TEXT_MAX);
@@ -729,6 +797,20 @@ void client_move_lost(struct client *client, struct server *server, const char *
 {
 	if (client->move)
 		move_link_lost(client->move, server, why);
+}
+
+void client_wait_for_link(struct client *client)
+{
+	uint64_t grace_ns = broker_conf(client->broker)->grace_ms * NS_PER_MS;
+
+	/* A new link that is lost before it has answered gives no more time. */
+	if (client->lost_ns == 0) {
+		client->lost_ns = loop_now_ns(client->loop);
+		loop_timer_set(client->loop, &client->timer, client->lost_ns + grace_ns);
+		log_warn("pid %d (%s): %s; its session waits up to %.1f s for it", client->pid, client->program, client->reason,
+			 (double)grace_ns / (double)NS_PER_S);
+	}
+	loop_timer_set(client->loop, &client->again, loop_now_ns(client->loop));
 }
 
 void client_link_lost(struct client *client, struct server *server, const char *why)
@@ -765,14 +847,7 @@ void client_link_lost(struct client *client, struct server *server, const char *
 		client_end(client, END_LINK_LOST, client->reason);
 		return;
 	}
-	/* A new link that is lost before it has answered gives no more time. */
-	if (client->lost_ns == 0) {
-		client->lost_ns = loop_now_ns(client->loop);
-		loop_timer_set(client->loop, &client->timer, client->lost_ns + grace_ns);
-		log_warn("pid %d (%s): %s; its session waits up to %.1f s for it", client->pid, client->program, client->reason,
-			 (double)grace_ns / (double)NS_PER_S);
-	}
-	loop_timer_set(client->loop, &client->again, loop_now_ns(client->loop));
+	client_wait_for_link(client);
 }
 
 /* ---- packets in ---- */
@@ -833,6 +908,11 @@ static void client_packet_take(struct client *client, size_t size)
 	if (type == LOCAL_FILE && client->state == CLIENT_DEAD) {
 		fd_close(&fd);
 		return;
+	}
+	if (type == LOCAL_RETURN && client->state == CLIENT_NEW) {
+		if (client_return(client, &r, fd) == 0)
+			return;
+		fd = -1;
 	}
 	if (type != LOCAL_CONTROL)
 		fd_close(&fd);
@@ -969,6 +1049,7 @@ int client_kernel_set(struct client *client, const struct client_kernel *kernel)
 	client->uid = kernel->uid;
 	client->kernel_memory = kernel->memory;
 	client->doorbell = kernel->doorbell;
+	client->limited = kernel->limited;
 	if (!*kernel->server && !kernel->refused)
 		return 0;
 	client->kernel = malloc(sizeof(*client->kernel));

@@ -35,12 +35,13 @@ struct client_kernel {
 	int doorbell;
 	char server[64];     /* "": any */
 	char visible[2688];  /* GPUs of that server, as CUDA_VISIBLE_DEVICES names them; 64 of 41 bytes */
+	bool limited;	     /* to some devices; its session is an earlier daemon's, and so is its worker that has those alone */
 	const char *refused; /* why it can't have a session; NULL: it can. A literal */
 };
 /* Right after client_new(). Takes both descriptors. -ENOMEM: the caller closes the other end, and it is gone. */
 int client_kernel_set(struct client *client, const struct client_kernel *kernel);
-/* The daemon stops: its session ends, its socket closes; broker_client_freed() follows. */
-void client_stop(struct client *client);
+/* The daemon stops: its session ends, or waits for the @next one, its socket closes; broker_client_freed() follows. */
+void client_stop(struct client *client, bool next);
 
 /* Each round: moves what it has written. True when something moved. */
 bool client_poll(struct client *client);

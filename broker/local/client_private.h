@@ -10,6 +10,7 @@
 #include "broker/local/cache.h"
 #include "broker/local/client.h"
 #include "broker/local/journal.h"
+#include "broker/local/baton.h"
 #include "broker/local/route.h"
 #include "broker/local/server.h"
 #include "broker/proto/span.h"
@@ -17,14 +18,14 @@
 
 #define CLIENT_PROGRAM_SIZE 256
 #define CLIENT_SETTINGS_MAX 4096
-#define CLIENT_OVERFLOW_MAX (16u << 20) /* notices that wait for room: changed bytes of mapped memory may be many; then the session ends */
 
 /*
- * NEW: has said nothing. ASKING: asks questions (gleamctl). OPENING: waits for a server and its worker. LIVE: session runs.
+ * NEW: has said nothing. ASKING: asks questions (gleamctl). OPENING: waits for a server and its worker. RETURNING: has a session of an
+ * earlier daemon, on a server that isn't known yet (adopt.c). LIVE: session runs.
  * DEAD: session has ended, the process is still there. LEAVING: has been refused; closes when it has been told. GONE: closed;
  * waits for operations and lanes.
  */
-enum client_state { CLIENT_NEW, CLIENT_ASKING, CLIENT_OPENING, CLIENT_LIVE, CLIENT_DEAD, CLIENT_LEAVING, CLIENT_GONE };
+enum client_state { CLIENT_NEW, CLIENT_ASKING, CLIENT_OPENING, CLIENT_RETURNING, CLIENT_LIVE, CLIENT_DEAD, CLIENT_LEAVING, CLIENT_GONE };
 
 struct packet {
 	struct packet *next;
@@ -58,6 +59,8 @@ struct client {
 	struct spans *spans; /* guarded by deliver_lock; of a traced session, else NULL */
 	bool resuming; /* on a new link, which hasn't answered yet: nothing flows out */
 	uint8_t token[RESUME_TOKEN_SIZE];
+	bool owned; /* the token is this session's: we made it, or its node has said so */
+	bool adopted; /* an earlier daemon's */
 	uint64_t lost_ns; /* when the link was lost; 0: it is there, or nobody needs it */
 	char reason[256];
 
@@ -95,9 +98,11 @@ struct client {
 	struct packet *out_first;
 	struct packet **out_last;
 	bool sending;
+	uint64_t send_tag;
 
 	int doorbell;
 	int kernel_memory; /* of the kernel module's session; -1: we make our own */
+	bool limited; /* to single devices of the kernel's, and it was so with an earlier daemon */
 	struct client_kernel *kernel; /* what it may use, if that isn't everything; NULL: everything */
 	uint64_t bell_value;
 	bool bell_armed;
@@ -134,9 +139,8 @@ struct client {
 	pthread_mutex_t deliver_lock;
 	/* guarded by deliver_lock: lanes deliver, too */
 	struct ring n2c; /* we produce */
-	uint8_t *overflow;
-	uint32_t overflow_size;
-	uint32_t overflow_max;
+	struct ring overflow_in; /* notices that wait for room there: in the memory, so that they outlive us */
+	struct ring overflow_out;
 	struct journal_seen seen;
 	uint64_t up_tail; /* of the up arena, as the node has told; the control thread reads it without */
 
@@ -148,6 +152,19 @@ struct client {
 };
 
 /* client.c */
+/* Its doorbell is heard from now on. */
+void client_bell_arm(struct client *client);
+/* From its first link to its end, if its program has it so (GLEAM_OFF=spin). */
+void client_spin(struct client *client, bool forbid);
+/* Of its waiter. */
+void client_server_done(struct server_waiter *waiter, struct server *server, int err, const char *why);
+/* Seconds of grace begin, or go on; it looks for a link. @client->reason says why it has none. */
+void client_wait_for_link(struct client *client);
+void client_gone(struct client *client);
+/* As its environment wants it (GLEAM_CACHE), within what the daemon allows; what it has switched off (GLEAM_OFF). */
+void client_settings_use(struct client *client);
+/* Whose session it is, for the daemon that comes after us. Borrowed. */
+struct baton_name client_baton_name(const struct client *client);
 void client_end(struct client *client, enum session_end end, const char *why);
 void client_refuse(struct client *client, enum session_end end, const char *why);
 /* A packet to the client; borrowed. */
@@ -172,5 +189,11 @@ uint64_t client_bulk_seen(struct client *client);
 /* The client's link is gone: false if the worker's ring is not where a client could go on. */
 bool client_ring_lost(struct client *client);
 void client_overflow_retry(void *arg);
+
+/* adopt.c */
+/* LOCAL_RETURN: it has a session of an earlier daemon, in the memory @fd (taken). -EPROTO: not a packet that we know. */
+int client_return(struct client *client, struct reader *r, int fd);
+/* Its server may be known by now. */
+void client_return_look(struct client *client);
 
 #endif

@@ -28,11 +28,13 @@ static int flow_note(struct client *client, const struct frame_hdr *hdr, const u
 {
 	struct bulk_file file;
 
-	if (!(hdr->flags & FRAME_BULK_FILE))
+	if (hdr->flags & FRAME_BULK_FILE)
+		file = ring_bulk_file(frame);
+	/* Of a file that an earlier daemon knew: its bytes are there. */
+	if (!(hdr->flags & FRAME_BULK_FILE) || (file.file == BULK_FILE_NONE && !file.absent))
 		return client->cache ? cache_client_piece(client->cache, ref, NULL) : 0;
 	if (!client->cache)
 		return -EPROTO; /* it was told so */
-	file = ring_bulk_file(frame);
 	return cache_client_piece(client->cache, ref, &file);
 }
 
@@ -53,6 +55,16 @@ static int flow_piece(struct client *client, const struct journal_piece *piece)
 	return 0;
 }
 
+/* For a daemon that comes after us. */
+static void flow_baton(struct client *client, const struct frame_hdr *hdr, const uint8_t *frame, const struct journal_piece *piece)
+{
+	struct bulk_file file = { 0 };
+
+	if (hdr->flags & FRAME_BULK_FILE)
+		file = ring_bulk_file(frame);
+	baton_piece_put(&client->mirror.shm, client->pieces.head - 1, piece, file.absent ? file.file + 1 : 0, file.offset);
+}
+
 static int flow_bulk(struct client *client, const struct frame_hdr *hdr, const uint8_t *frame)
 {
 	struct bulk_ref ref = ring_bulk_ref(frame);
@@ -71,6 +83,7 @@ static int flow_bulk(struct client *client, const struct frame_hdr *hdr, const u
 		err = journal_piece_add(&client->pieces, &piece, __atomic_load_n(&client->up_tail, __ATOMIC_ACQUIRE));
 	if (err)
 		return err;
+	flow_baton(client, hdr, frame, &piece);
 	return journal_piece_landed(&client->pieces, &piece) ? 0 : flow_piece(client, &piece);
 }
 
@@ -93,7 +106,7 @@ static bool flow_pace(struct client *client)
 	return false;
 }
 
-static int notice_put_locked(struct client *client, const uint8_t *frame, uint32_t size);
+static int notice_put_locked(struct client *client, const struct baton_frame *from, const uint8_t *frame, uint32_t size);
 
 /* A traced session's command has gone on, or its answer has come. */
 static void flow_trace_locked(struct client *client, enum span_who who, const struct frame_hdr *hdr)
@@ -114,7 +127,7 @@ static void flow_trace_locked(struct client *client, enum span_who who, const st
 	frame.hdr = (struct frame_hdr){ .size = (uint32_t)(sizeof(frame.hdr) + w.at), .op = NOTICE_TRACE, .kind = FRAME_NOTICE,
 					.ctx = CTX_NONE };
 	/* No room: the trace lacks them, which is all. */
-	(void)notice_put_locked(client, (const uint8_t *)&frame, frame.hdr.size);
+	(void)notice_put_locked(client, NULL, (const uint8_t *)&frame, frame.hdr.size);
 }
 
 /* Whole frames from the own position on, in one piece, at most a turn's worth. */
@@ -163,6 +176,7 @@ static int flow_span(struct client *client)
 	if (size) {
 		uint64_t there = start + client->delta;
 
+		baton_seq_set(&client->mirror.shm, client->seq);
 		link_send(client->link, LINK_SPAN, client->mirror.id, &there, sizeof(there), bytes, size);
 	}
 	client->sent += size;
@@ -206,6 +220,8 @@ static bool flow_mend(struct client *client)
 	/* The ring is its own again. What the worker still had to say for the failed move comes before this answer, and is for nobody. */
 	if (client->given) {
 		client->mending = !client->forgotten;
+		if (client->forgotten)
+			baton_asked_set(&client->mirror.shm, false);
 		return client->forgotten;
 	}
 	if (!client->taken) {
@@ -299,6 +315,9 @@ bool client_ring_take(struct client *client)
 		.tail = client->c2n.at + client->delta,
 	};
 	client->taken = true;
+	/* From here on the worker's ring isn't where another daemon could find it. */
+	baton_asked_set(&client->mirror.shm, true);
+	baton_state_set(&client->mirror.shm, BATON_MOVING);
 	return true;
 }
 
@@ -309,6 +328,8 @@ bool client_ring_give(struct client *client)
 	client->delta = client->wire.at - client->c2n.at;
 	client->taken = false;
 	client->held = false;
+	baton_delta_set(&client->mirror.shm, client->delta);
+	baton_state_set(&client->mirror.shm, BATON_LIVE);
 	loop_nudge(client->loop);
 	return true;
 }
@@ -325,6 +346,8 @@ bool client_ring_lost(struct client *client)
 {
 	bool even = !client->taken || client->wire.at == client->c2n.at + client->delta;
 
+	if (client->taken && even)
+		baton_state_set(&client->mirror.shm, BATON_LIVE);
 	client->taken = false;
 	client->held = client->mending && !client->given;
 	return even;
@@ -357,95 +380,116 @@ void client_consumed(struct client *client, uint64_t tail, bool fault)
 
 /* ---- in: replies and notices ---- */
 
-/*
- * Into the client's notice ring, or behind what waits for room there. While anything waits, replies and words queue up as
- * well: they may say that bytes are there which are still in the queue.
- */
-static int notice_put_locked(struct client *client, const uint8_t *frame, uint32_t size)
+/* A notice of ours comes from nowhere. */
+static void flow_do(struct client *client, const struct baton_frame *from, enum baton_doing doing, uint64_t at, uint32_t index, uint32_t op)
 {
-	uint8_t *room;
-
-	if (client->overflow_size == 0) {
-		int err = ring_reserve(&client->n2c, size, &room);
-
-		if (err == 0) {
-			memcpy(room, frame, size);
-			ring_commit(&client->n2c, size);
-			if (ring_publish(&client->n2c))
-				ring_wake_futex(client->n2c.ctl);
-			return 0;
-		}
-		if (err != -EAGAIN)
-			return err;
-	}
-	size = RING_ALIGN(size);
-	if (size > CLIENT_OVERFLOW_MAX - client->overflow_size)
-		return -ENOBUFS;
-	if (size > client->overflow_max - client->overflow_size) {
-		uint32_t max = client->overflow_max ? 2 * client->overflow_max : 2 * FRAME_SIZE_MAX;
-		uint8_t *grown = realloc(client->overflow, max);
-
-		if (!grown)
-			return -ENOMEM;
-		client->overflow = grown;
-		client->overflow_max = max;
-	}
-	memcpy(client->overflow + client->overflow_size, frame, ((const struct frame_hdr *)(const void *)frame)->size);
-	client->overflow_size += size;
-	__atomic_store_n(&client->overflowing, true, __ATOMIC_RELEASE);
-	return 0;
+	if (from)
+		baton_do(&client->mirror.shm, doing, from, &client->seen, at, index, op);
 }
 
-static int notice_word(struct client *client, const struct frame_hdr *hdr, struct reader *r);
-
-/* A frame that waited. -EAGAIN: no room yet. */
-static int overflow_deliver_locked(struct client *client, const uint8_t *frame, const struct frame_hdr *hdr)
+static bool overflow_is_empty(const struct client *client)
 {
-	struct reader r = reader_on(frame + sizeof(*hdr), hdr->size - sizeof(*hdr));
-	uint8_t *room;
-	int err;
+	return client->overflow_in.at == client->overflow_out.at;
+}
 
-	if (hdr->kind == FRAME_REPLY) {
-		err = session_reply_post(&client->mirror.shm, frame);
-		return err == -ENOENT ? 0 : err;
-	}
-	err = notice_word(client, hdr, &r);
-	if (err != -ENOENT)
-		return err;
-	err = ring_reserve(&client->n2c, hdr->size, &room);
+/* -EAGAIN: no room. */
+static int notice_ring_locked(struct client *client, const struct baton_frame *from, const uint8_t *frame, uint32_t size)
+{
+	uint8_t *room;
+	int err = ring_reserve(&client->n2c, size, &room);
+
 	if (err)
 		return err;
-	memcpy(room, frame, hdr->size);
-	ring_commit(&client->n2c, hdr->size);
+	memcpy(room, frame, size);
+	ring_commit(&client->n2c, size);
+	flow_do(client, from, BATON_NOTICE, client->n2c.at, 0, 0);
 	/* Shown at once: a reply may be next, and its caller looks for what came before. */
 	if (ring_publish(&client->n2c))
 		ring_wake_futex(client->n2c.ctl);
 	return 0;
 }
 
+/*
+ * Into the client's notice ring, or behind what waits for room there. While anything waits, replies and words queue up as
+ * well: they may say that bytes are there which are still in the queue.
+ */
+static int notice_put_locked(struct client *client, const struct baton_frame *from, const uint8_t *frame, uint32_t size)
+{
+	uint8_t *room;
+	int err;
+
+	if (overflow_is_empty(client)) {
+		err = notice_ring_locked(client, from, frame, size);
+		if (err != -EAGAIN)
+			return err;
+	}
+	err = ring_reserve(&client->overflow_in, size, &room);
+	if (err)
+		return err == -EAGAIN ? -ENOBUFS : err;
+	memcpy(room, frame, size);
+	ring_commit(&client->overflow_in, size);
+	flow_do(client, from, BATON_OVERFLOW, client->overflow_in.at, 0, 0);
+	ring_publish(&client->overflow_in);
+	__atomic_store_n(&client->overflowing, true, __ATOMIC_RELEASE);
+	return 0;
+}
+
+static int notice_word(struct client *client, const struct baton_frame *from, const struct frame_hdr *hdr, struct reader *r);
+
+/* A reply, or a notice that becomes a word, of private memory. -ENOENT: another notice. */
+static int flow_word_locked(struct client *client, const struct baton_frame *from, const struct frame_hdr *hdr, const uint8_t *frame)
+{
+	struct reader r = reader_on(frame + sizeof(*hdr), hdr->size - sizeof(*hdr));
+	int err;
+
+	if (hdr->kind != FRAME_REPLY)
+		return notice_word(client, from, hdr, &r);
+	flow_do(client, from, BATON_REPLY, hdr->seq, hdr->slot, 0);
+	err = session_reply_post(&client->mirror.shm, frame);
+	return err == -ENOENT ? 0 : err; /* nobody waits for it any more */
+}
+
+/* The frame that has waited longest. -EAGAIN: no room yet. 0: there is none, 1: it is where it belongs. */
+static int overflow_deliver_locked(struct client *client)
+{
+	static uint8_t frame[FRAME_SIZE_MAX] __attribute__((aligned(8))); /* the control thread's */
+	struct baton_frame from = { 0 };
+	struct frame_hdr hdr;
+	const uint8_t *waiting;
+	int err = ring_peek(&client->overflow_out, &hdr, &waiting);
+
+	if (err <= 0)
+		return err;
+	/* The client may write there. */
+	memcpy(frame, waiting, hdr.size);
+	memcpy(frame, &hdr, sizeof(hdr));
+	from.overflow_tail = client->overflow_out.at + RING_ALIGN(hdr.size);
+	if (hdr.kind != FRAME_REPLY && hdr.kind != FRAME_NOTICE)
+		return -EPROTO;
+	err = flow_word_locked(client, &from, &hdr, frame);
+	if (err == -ENOENT)
+		err = notice_ring_locked(client, &from, frame, hdr.size);
+	if (err)
+		return err;
+	ring_next(&client->overflow_out, &hdr);
+	ring_release(&client->overflow_out);
+	baton_done(&client->mirror.shm, &from, &client->seen);
+	return 1;
+}
+
 /* What waits for room, oldest first. */
 void client_overflow_retry(void *arg)
 {
 	struct client *client = arg;
-	uint32_t at = 0;
-	int err = 0;
+	int err;
 
 	if (client->state != CLIENT_LIVE)
 		return;
 	pthread_mutex_lock(&client->deliver_lock);
-	while (at < client->overflow_size) {
-		struct frame_hdr hdr;
-
-		memcpy(&hdr, client->overflow + at, sizeof(hdr));
-		err = overflow_deliver_locked(client, client->overflow + at, &hdr);
-		if (err)
-			break;
-		at += RING_ALIGN(hdr.size);
-	}
-	client->overflow_size -= at;
-	if (client->overflow_size && at)
-		memmove(client->overflow, client->overflow + at, client->overflow_size);
-	if (client->overflow_size == 0)
+	do
+		err = overflow_deliver_locked(client);
+	while (err > 0);
+	if (overflow_is_empty(client))
 		__atomic_store_n(&client->overflowing, false, __ATOMIC_RELEASE);
 	pthread_mutex_unlock(&client->deliver_lock);
 	if (err && err != -EAGAIN)
@@ -455,7 +499,7 @@ void client_overflow_retry(void *arg)
 }
 
 /* Notices that become words. -ENOENT: not one of them. */
-static int notice_word(struct client *client, const struct frame_hdr *hdr, struct reader *r)
+static int notice_word(struct client *client, const struct baton_frame *from, const struct frame_hdr *hdr, struct reader *r)
 {
 	const struct shm *shm = &client->mirror.shm;
 	uint32_t a, b, c;
@@ -475,7 +519,10 @@ static int notice_word(struct client *client, const struct frame_hdr *hdr, struc
 		a = get_u32(r);
 		b = get_u32(r);
 		c = get_u32(r);
-		return r->fault ? -EPROTO : session_error_post(shm, a, b, c, hdr->seq);
+		if (r->fault)
+			return -EPROTO;
+		flow_do(client, from, BATON_ERROR, hdr->seq, a, c);
+		return session_error_post(shm, a, b, c, hdr->seq);
 	case NOTICE_CONSUMED:
 		tail = get_u64(r);
 		if (r->fault || tail < client->up_tail)
@@ -490,8 +537,8 @@ static int notice_word(struct client *client, const struct frame_hdr *hdr, struc
 
 static int flow_frame(struct client *client, uint64_t number, const uint8_t *frame, uint32_t size)
 {
+	const struct baton_frame from = { .number = number };
 	struct frame_hdr hdr;
-	struct reader r;
 	bool due;
 	int err;
 
@@ -503,7 +550,6 @@ static int flow_frame(struct client *client, uint64_t number, const uint8_t *fra
 		return -EPROTO;
 	if (hdr.kind != FRAME_REPLY && hdr.kind != FRAME_NOTICE)
 		return -EPROTO;
-	r = reader_on(frame + sizeof(hdr), size - sizeof(hdr));
 	pthread_mutex_lock(&client->deliver_lock);
 	err = journal_seen_frame(&client->seen, number, size);
 	if (err) {
@@ -512,6 +558,7 @@ static int flow_frame(struct client *client, uint64_t number, const uint8_t *fra
 	}
 	/* Those of the command lane alone: the control thread's. */
 	if (number == 0 && ((hdr.kind == FRAME_NOTICE && hdr.op == NOTICE_MOVE) || (hdr.kind == FRAME_REPLY && hdr.seq == 0))) {
+		baton_done(&client->mirror.shm, &from, &client->seen);
 		due = journal_seen_due(&client->seen) && !__atomic_exchange_n(&client->seen_due, true, __ATOMIC_ACQ_REL);
 		pthread_mutex_unlock(&client->deliver_lock);
 		if (client->mending)
@@ -523,18 +570,17 @@ static int flow_frame(struct client *client, uint64_t number, const uint8_t *fra
 		return 0;
 	}
 	due = journal_seen_due(&client->seen) && !__atomic_exchange_n(&client->seen_due, true, __ATOMIC_ACQ_REL);
-	if (client->overflow_size) {
-		err = notice_put_locked(client, frame, size);
-	} else if (hdr.kind == FRAME_REPLY) {
-		if (client->spans)
-			flow_trace_locked(client, SPAN_ANSWER, &hdr);
-		err = session_reply_post(&client->mirror.shm, frame);
-		err = err == -ENOENT ? 0 : err; /* nobody waits for it any more */
+	if (!overflow_is_empty(client)) {
+		err = notice_put_locked(client, &from, frame, size);
 	} else {
-		err = notice_word(client, &hdr, &r);
+		if (hdr.kind == FRAME_REPLY && client->spans)
+			flow_trace_locked(client, SPAN_ANSWER, &hdr);
+		err = flow_word_locked(client, &from, &hdr, frame);
 		if (err == -ENOENT)
-			err = notice_put_locked(client, frame, size);
+			err = notice_put_locked(client, &from, frame, size);
 	}
+	if (!err)
+		baton_done(&client->mirror.shm, &from, &client->seen);
 	pthread_mutex_unlock(&client->deliver_lock);
 	if (due)
 		loop_nudge(client->loop);
@@ -561,12 +607,14 @@ void client_deliver(struct mirror *mirror, uint64_t number, const uint8_t *frame
 
 void client_resume(struct client *client)
 {
-	uint8_t bytes[RESUME_TOKEN_SIZE + 16 + RESUME_WINDOW / 8] __attribute__((aligned(8)));
+	uint8_t bytes[RESUME_TOKEN_SIZE + 24 + RESUME_WINDOW / 8] __attribute__((aligned(8)));
 	struct writer w = writer_on(bytes, sizeof(bytes));
 
 	/* No lane of the lost link runs any more. */
 	pthread_mutex_lock(&client->deliver_lock);
 	put_block(&w, client->token, sizeof(client->token));
+	put_u32(&w, (uint32_t)client->pid);
+	put_u32(&w, (uint32_t)client->uid);
 	put_u64(&w, client->seen.frames);
 	put_u64(&w, client->seen.bulk);
 	put_block(&w, client->seen.bits, sizeof(client->seen.bits));
@@ -604,6 +652,7 @@ void client_resumed(struct client *client, struct reader *body)
 		return;
 	}
 	client->resuming = false;
+	client->owned = true;
 	client_consumed(client, tail + client->delta, false);
 	if (client->state != CLIENT_LIVE)
 		return;

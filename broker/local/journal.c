@@ -61,6 +61,7 @@ int journal_seen_frame(struct journal_seen *seen, uint64_t number, uint32_t size
 		if (number <= seen->bulk || number - seen->bulk > RESUME_WINDOW || (*byte & bit))
 			return -EPROTO;
 		*byte |= bit;
+		seen->turn++;
 		for (;;) {
 			uint64_t next = seen->bulk + 1;
 

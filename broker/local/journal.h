@@ -49,6 +49,7 @@ struct journal_seen {
 	uint64_t frames; /* of the command lane: that many have come */
 	uint64_t bulk;	 /* by bulk lanes: all up to this number have come */
 	uint8_t bits[RESUME_WINDOW / 8]; /* later ones, by number modulo RESUME_WINDOW */
+	uint32_t turn;	       /* counts changes of the two above: baton.h */
 	uint32_t untold;       /* frames since the node was told */
 	uint32_t untold_bytes; /* and their bytes, which it keeps until then */
 };

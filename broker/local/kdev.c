@@ -11,6 +11,9 @@
  *	pair: answer		laid into the memory, the process is woken
  *	pair: end of file	the client is gone: GLEAM_IOC_END
  *	kernel: DETACH		the process is gone: the pair is closed
+ *
+ * A session that an earlier daemon served has its packets behind it: the client is told to go on with it (adopt.c). One that had asked
+ * and has no answer is as one that has just asked.
  */
 #include "broker/local/kdev.h"
 
@@ -25,6 +28,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "broker/lib/codec.h"
 #include "broker/lib/fd.h"
 #include "broker/lib/futex.h"
 #include "broker/lib/log.h"
@@ -45,6 +49,7 @@ struct kses {
 	struct gleam_event who; /* as the kernel told when it came */
 	struct shm shm;		/* for the two packets */
 	int pair;		/* our end; -1: no client yet, or none any more */
+	bool returned;		/* an earlier daemon's: it doesn't look for an answer */
 	bool over;		/* the kernel has no session of this number any more */
 	bool armed;
 	uint64_t tag;
@@ -105,6 +110,8 @@ static void kses_end(struct kses *ses)
 		kses_free(ses);
 }
 
+static void kses_return(struct kses *ses);
+
 static void kses_new(struct kdev *kdev, const struct gleam_event *event)
 {
 	struct kses *ses;
@@ -129,16 +136,8 @@ static void kses_new(struct kdev *kdev, const struct gleam_event *event)
 	ses->next = kdev->sessions;
 	kdev->sessions = ses;
 	kdev->count++;
-	if (event->flags & GLEAM_EVENT_RESUMED) {
-		/* Its commands went over links that ended with the daemon before us, and so did its worker. */
-		struct gleam_take take = { .session = event->session, .doorbell = -1 };
-
-		log_warn("pid %u (%.16s): its session was an earlier gleamd's, whose links are gone: it ends", event->tgid,
-			 event->comm);
-		if (ioctl(kdev->fd, GLEAM_IOC_TAKE, &take) == 0 && shm_map(&ses->shm, take.memory, NULL) == 0)
-			session_end_post(&ses->shm, END_LINK_LOST);
-		kses_end(ses);
-	}
+	if (event->flags & GLEAM_EVENT_RESUMED)
+		kses_return(ses);
 }
 
 /* ---- the two packets ---- */
@@ -159,6 +158,13 @@ static int ask_take(const struct kses *ses, uint8_t packet[LOCAL_MSG_MAX])
 		return -EPROTO;
 	memcpy(packet, ask->bytes, size);
 	return (int)size;
+}
+
+static bool ask_is_there(const struct kses *ses)
+{
+	const struct door *ask = (const struct door *)(const void *)(ses->shm.base + DOOR_AT_ASK);
+
+	return __atomic_load_n(&ask->state, __ATOMIC_ACQUIRE) == DOOR_FULL;
 }
 
 static void answer_post(struct kses *ses, const uint8_t *packet, size_t size)
@@ -187,6 +193,11 @@ static void fds_close(struct msghdr *msg)
 	}
 }
 
+static bool kses_is_live(const struct kses *ses)
+{
+	return ses->shm.base && __atomic_load_n(&shm_header(&ses->shm)->state, __ATOMIC_ACQUIRE) == SESSION_LIVE;
+}
+
 static void pair_ready(void *arg, int res, uint32_t flags)
 {
 	static uint8_t packet[LOCAL_MSG_MAX];
@@ -211,11 +222,15 @@ static void pair_ready(void *arg, int res, uint32_t flags)
 		return;
 	}
 	if (size <= 0) {
+		/* The next daemon goes on with it. */
+		if (ses->kdev->stopping && kses_is_live(ses))
+			ses->over = true;
 		kses_end(ses);
 		return;
 	}
 	fds_close(&msg);
-	answer_post(ses, packet, (size_t)size);
+	if (!ses->returned)
+		answer_post(ses, packet, (size_t)size);
 	kses_arm(ses);
 }
 
@@ -228,40 +243,85 @@ static void kses_arm(struct kses *ses)
 	ses->armed = true;
 }
 
+/* Memory and doorbell from the kernel, for @kernel_out and for the packets. */
+static int kses_take(struct kses *ses, struct client_kernel *kernel_out)
+{
+	struct gleam_take take = { .session = ses->who.session };
+	int err = 0;
+
+	*kernel_out = (struct client_kernel){ .pid = (pid_t)ses->who.tgid, .uid = ses->who.uid, .memory = -1, .doorbell = -1 };
+	take.doorbell = eventfd(0, EFD_CLOEXEC);
+	if (take.doorbell < 0 || ioctl(ses->kdev->fd, GLEAM_IOC_TAKE, &take) < 0) {
+		err = -errno;
+		log_warn("pid %u: its session's memory can't be had: %s", ses->who.tgid, strerror(-err));
+		goto close_bell;
+	}
+	kernel_out->memory = fcntl(take.memory, F_DUPFD_CLOEXEC, 0);
+	if (kernel_out->memory < 0) {
+		err = -errno;
+		close(take.memory);
+		goto close_bell;
+	}
+	if (ses->shm.base) {
+		close(take.memory);
+	} else if (shm_map(&ses->shm, take.memory, NULL)) { /* takes it */
+		err = -EPROTO;
+		log_warn("pid %u: its session's memory is not one", ses->who.tgid);
+		goto close_memory;
+	}
+	kernel_out->doorbell = take.doorbell;
+	return 0;
+
+close_memory:
+	close(kernel_out->memory);
+close_bell:
+	if (take.doorbell >= 0)
+		close(take.doorbell);
+	return err;
+}
+
+/* A client whose first packet is this. Takes what is in @kernel. */
+static void kses_hand(struct kses *ses, const struct client_kernel *kernel, const uint8_t *packet, size_t size)
+{
+	int pair[2];
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
+		log_error("can't take a client: %s; raise the limit on open files (LimitNOFILE=)", strerror(errno));
+		close(kernel->memory);
+		close(kernel->doorbell);
+		goto end;
+	}
+	ses->pair = pair[0];
+	if (broker_client_kernel(ses->kdev->broker, pair[1], kernel)) /* takes all three */
+		goto end;
+	if (send(ses->pair, packet, size, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)size)
+		goto end;
+	kses_arm(ses);
+	return;
+end:
+	kses_end(ses);
+}
+
 /* It rang before anybody listens to its doorbell: it has asked. */
 static void kses_asked(struct kses *ses)
 {
 	static uint8_t packet[LOCAL_MSG_MAX];
 	struct kdev *kdev = ses->kdev;
-	struct gleam_take take = { .session = ses->who.session };
-	struct client_kernel kernel = { .pid = (pid_t)ses->who.tgid, .uid = ses->who.uid };
-	int pair[2], size;
+	struct client_kernel kernel;
+	int size;
 
-	take.doorbell = eventfd(0, EFD_CLOEXEC);
-	if (take.doorbell < 0 || ioctl(kdev->fd, GLEAM_IOC_TAKE, &take) < 0) {
-		log_warn("pid %u: its session's memory can't be had: %s", ses->who.tgid, strerror(errno));
-		goto close_bell;
-	}
-	kernel.doorbell = take.doorbell;
-	kernel.memory = fcntl(take.memory, F_DUPFD_CLOEXEC, 0);
-	if (kernel.memory < 0) {
-		close(take.memory);
-		goto close_bell;
-	}
-	if (!ses->shm.base && shm_map(&ses->shm, take.memory, NULL)) {
-		log_warn("pid %u: its session's memory is not one", ses->who.tgid);
-		goto close_memory;
+	if (kses_take(ses, &kernel)) {
+		kses_end(ses);
+		return;
 	}
 	size = ask_take(ses, packet);
 	if (size <= 0) {
 		log_warn("pid %u: rang without having asked for a session", ses->who.tgid);
-		goto close_memory;
+		close(kernel.memory);
+		close(kernel.doorbell);
+		kses_end(ses);
+		return;
 	}
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
-		log_error("can't take a client: %s; raise the limit on open files (LimitNOFILE=)", strerror(errno));
-		goto close_memory;
-	}
-	ses->pair = pair[0];
 	if (ses->who.devices != GLEAM_DEVICES_ANY) {
 		int err = kdev->knl ? knl_devices(kdev->knl, ses->who.devices, kernel.server, sizeof(kernel.server),
 						  kernel.visible, sizeof(kernel.visible)) : -ENODEV;
@@ -271,20 +331,40 @@ static void kses_asked(struct kses *ses)
 		else if (err)
 			kernel.refused = "the devices it may open are no GPUs any more";
 	}
-	if (broker_client_kernel(kdev->broker, pair[1], &kernel)) /* takes all three */
-		goto end;
-	if (send(ses->pair, packet, (size_t)size, MSG_NOSIGNAL | MSG_DONTWAIT) != size)
-		goto end;
-	kses_arm(ses);
-	return;
+	kses_hand(ses, &kernel, packet, (size_t)size);
+}
 
-close_memory:
-	close(kernel.memory);
-close_bell:
-	if (take.doorbell >= 0)
-		close(take.doorbell);
-end:
-	kses_end(ses);
+/* An earlier daemon served it. */
+static void kses_return(struct kses *ses)
+{
+	uint8_t packet[64] __attribute__((aligned(8)));
+	struct writer w = writer_on(packet, sizeof(packet));
+	const struct session_header *hdr;
+	struct client_kernel kernel;
+	uint32_t state;
+
+	if (kses_take(ses, &kernel)) {
+		kses_end(ses);
+		return;
+	}
+	hdr = shm_header(&ses->shm);
+	state = __atomic_load_n(&hdr->state, __ATOMIC_ACQUIRE);
+	if (state == SESSION_NEW) {
+		/* It waits for the answer, or is about to ask. */
+		close(kernel.memory);
+		close(kernel.doorbell);
+		if (ask_is_there(ses))
+			kses_asked(ses);
+		return;
+	}
+	/* Without a command of its own it may not have seen its answer: nothing else lies there yet. */
+	ses->returned = __atomic_load_n(&hdr->c2n.head, __ATOMIC_ACQUIRE) != 0;
+	kernel.limited = ses->who.devices != GLEAM_DEVICES_ANY;
+	put_u32(&w, LOCAL_RETURN);
+	put_u32(&w, LINK_VERSION);
+	put_block(&w, hdr->protocol_hash, sizeof(hdr->protocol_hash));
+	put_u32(&w, ses->who.client_pid);
+	kses_hand(ses, &kernel, packet, w.at);
 }
 
 /* ---- events ---- */
@@ -378,9 +458,9 @@ void kdev_stop(struct kdev *kdev)
 	kdev->knl = NULL;
 	for (struct kses *ses = kdev->sessions, *next; ses; ses = next) {
 		next = ses->next;
-		/* One with a client ends when the client does, which has things to say until then. */
+		/* One with a client ends when the client does, which has things to say until then. One without has asked nobody yet. */
 		if (ses->pair < 0)
-			kses_end(ses);
+			kses_free(ses);
 	}
 	if (kdev->armed)
 		loop_cancel(kdev->loop, kdev->tag);

@@ -520,6 +520,11 @@ static void move_switch(struct move *move)
 	client->pieces.known = 0;
 	client->taken = false;
 	client->held = false;
+
+	const struct baton_name name = client_baton_name(client);
+
+	baton_moved(&client->mirror.shm, &name, client->delta, &client->seen);
+	baton_state_set(&client->mirror.shm, BATON_LIVE);
 	link_mirror_add(client->link, &client->mirror);
 	place_client_moved(broker_place(move->broker), client, session, move->from);
 	log_info("pid %d (%s): session %u on %s goes on as session %u on %s", client->pid, client->program, session, move->from_name,
@@ -751,6 +756,11 @@ int move_start(struct broker *broker, struct client *client, struct server *to, 
 	if (client->direct) {
 		snprintf(why, why_size, "pid %d has a GPU of this machine to itself, by a short cut that can't be moved; [link] direct = no "
 			 "in gleamd's settings does without it", client->pid);
+		return -EOPNOTSUPP;
+	}
+	if (client->limited) {
+		snprintf(why, why_size, "pid %d may use single devices (/dev/gleam<N>) alone, and gleamd was restarted since it was given "
+			 "them: it stays", client->pid);
 		return -EOPNOTSUPP;
 	}
 	if (!client->on_link || client->resuming) {

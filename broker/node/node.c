@@ -319,9 +319,12 @@ static int node_resume(struct node *node, struct peer *peer, uint32_t session, s
 	struct mirror *mirror = link_mirror_get(peer->link, session);
 	uint8_t token[RESUME_TOKEN_SIZE];
 	struct seat_resume resume;
+	uint32_t pid, uid;
 	struct seat *seat;
 
 	get_block(body, token, sizeof(token));
+	pid = get_u32(body);
+	uid = get_u32(body);
 	resume.frames = get_u64(body);
 	resume.bulk = get_u64(body);
 	get_block(body, resume.bits, sizeof(resume.bits));
@@ -334,6 +337,9 @@ static int node_resume(struct node *node, struct peer *peer, uint32_t session, s
 		seat_resume_refuse(peer->link, session, node->stopping ? END_SHUTDOWN : END_LINK_LOST,
 				   node->stopping ? "the node is being stopped" :
 						    "it doesn't have the session any more: it was restarted, or has waited long enough");
+	} else if (!seat_is_of(seat, pid, uid)) {
+		log_warn("session %u: pid %u of uid %u came back with another process's token: refused", session, pid, uid);
+		seat_resume_refuse(peer->link, session, END_REFUSED, "the session belongs to another process or user");
 	} else if (seat_is_away(seat)) {
 		if (peer->seats >= node->conf->link_sessions_max) {
 			seat_resume_refuse(peer->link, session, END_REFUSED, "the link has as many sessions as it may; see [node] sessions_per_link");

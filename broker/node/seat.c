@@ -665,6 +665,11 @@ bool seat_is(const struct seat *seat, const uint8_t token[RESUME_TOKEN_SIZE], co
 	       strcmp(seat->tenant, tenant) == 0;
 }
 
+bool seat_is_of(const struct seat *seat, uint32_t pid, uint32_t uid)
+{
+	return seat->client.pid == pid && seat->client.uid == uid;
+}
+
 void seat_resume_later(struct seat *seat, struct link *link, uint32_t session, const struct seat_resume *resume)
 {
 	seat->later_link = link;

@@ -67,6 +67,8 @@ bool seat_resume_due(struct seat *seat);
 /* The answer for a session that can't be. */
 void seat_resume_refuse(struct link *link, uint32_t session, enum session_end end, const char *why);
 bool seat_is(const struct seat *seat, const uint8_t token[RESUME_TOKEN_SIZE], const char *tenant);
+/* Whether that was its client: a broker that was restarted has the token from the client's own memory. */
+bool seat_is_of(const struct seat *seat, uint32_t pid, uint32_t uid);
 /* Frames and bulk frames up to which all have come. -EPROTO: they were never sent; ends the seat. */
 int seat_seen(struct seat *seat, uint64_t frames, uint64_t bulk);
 

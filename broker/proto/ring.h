@@ -15,6 +15,8 @@
  *			progress words	one a stream: the sequence number up to which its work is done
  *			error words	one a context: the first failure that no call has told yet
  *			down arena	cells that the client gives away with a command, for bytes that come back
+ *   broker -> broker	baton		client's memory: what a daemon leaves for the one that comes after it
+ *			overflow	client's memory: notices that wait for room in n2c, also for that one
  *
  * Everything here is written by a process that the reader must not trust: copy a word once, check the copy, use
  * the copy. Positions are free-running 64-bit byte counts; position modulo size is the place in the ring.
@@ -35,7 +37,7 @@ typedef uint64_t gleam_u64;
 #endif
 
 #define SESSION_MAGIC	0x4d45534d41454c47ull /* "GLEAMSEM" */
-#define SESSION_VERSION 3
+#define SESSION_VERSION 4
 
 #define SESSION_SLOTS	       256	  /* calls that may wait at once; the 257th thread waits for a slot */
 #define SESSION_SLOT_SIZE      4096	  /* header included; longer answers go to a down cell */
@@ -51,6 +53,10 @@ typedef uint64_t gleam_u64;
 #define SESSION_CELLS	       (SESSION_DOWN_SIZE / SESSION_CELL_SIZE)
 #define SESSION_GRANULE	       (64u << 10) /* up pieces start at multiples: each has a landed word of its own */
 #define SESSION_GRANULES       (SESSION_UP_SIZE / SESSION_GRANULE)
+#define SESSION_OVERFLOW_SIZE  (16u << 20) /* changed bytes of mapped memory may be many; with more the session ends */
+#define SESSION_BATON_SIZE      (64u << 10)
+#define SESSION_TOKEN_SIZE     16	  /* of a session at its node */
+#define SESSION_WINDOW	       2048	  /* bulk frames that may be on their way without having been acknowledged */
 
 /* One direction of a byte ring. Producer and consumer own a cache line each. */
 struct ring_ctl {
@@ -81,8 +87,8 @@ struct reply_slot {
 
 /* The first failure of a context that has not been told. code 0 is none. Written by the broker, cleared by the client. */
 struct error_word {
-	gleam_u32 code; /* CUresult; written last */
-	gleam_u32 op;	/* whose command failed */
+	gleam_u32 code; /* CUresult; written last, with op in one store */
+	gleam_u32 op;	/* whose command failed; code and op are of one aligned 8-byte word */
 	gleam_u64 seq;	/* its sequence number */
 };
 
@@ -106,7 +112,9 @@ struct session_header {
 	gleam_u32 direct; /* 1: client and worker share this memory, on one machine; written by the node before the client has it */
 	gleam_u32 busy;	  /* then: the worker has work that isn't finished; written by it for the node's load */
 	gleam_u32 off;	  /* worker's memory: techniques that the client has switched off; broker/proto/off.h */
-	gleam_u64 pad1[7];
+	gleam_u32 grace_ms; /* how long the client waits for another daemon when this one is gone; written by it at first */
+	gleam_u32 pad0;
+	gleam_u64 pad1[6];
 
 	struct ring_ctl c2n;
 	struct ring_ctl n2c;
@@ -133,6 +141,72 @@ enum session_state {
 	SESSION_DEAD = 2, /* every call fails from now on */
 };
 
+/*
+ * What a daemon leaves in a client's memory, so that the session outlives it (broker/local/baton.h): written by daemons alone, read by
+ * the next one, which believes nothing of it (the client could have written it), and by the library for pieces that it has left out.
+ */
+enum baton_state {
+	BATON_NONE = 0,
+	BATON_LIVE = 1,
+	BATON_MOVING = 2, /* its ring at the server is in the broker's hand: it can't be continued */
+	BATON_DIRECT = 3, /* its worker is of this machine, and ends with the daemon */
+};
+
+/* What is being done with a frame of the node. If it has been done when the daemon ends, the frame must not come again. */
+enum baton_doing {
+	BATON_IDLE = 0,
+	BATON_NOTICE = 1,   /* at: head of n2c behind it */
+	BATON_OVERFLOW = 2, /* at: head of the overflow behind it */
+	BATON_REPLY = 3,	   /* at: its sequence number, index: its slot */
+	BATON_ERROR = 4,	   /* at: its sequence number, index: context, op */
+};
+
+/* A piece of the up arena that has been sent and may not have landed. */
+struct baton_piece {
+	gleam_u64 position; /* of its command in ring c2n */
+	gleam_u64 seq;
+	gleam_u64 cookie;
+	gleam_u64 file_offset;
+	gleam_u32 offset;
+	gleam_u32 file; /* number + 1 of the file whose bytes the client has not filled in; 0: they lie in the arena */
+	gleam_u32 size; /* written last; 0: none */
+	gleam_u32 pad;
+};
+
+/* Bulk frames that have come: all up to a number, and later ones by number modulo SESSION_WINDOW. */
+struct baton_bulk {
+	gleam_u64 number;
+	unsigned char bits[SESSION_WINDOW / 8];
+};
+
+struct session_baton {
+	gleam_u32 state; /* enum baton_state; written last */
+	gleam_u32 moved; /* 1: its worker has been asked about a move, and is to forget that */
+	unsigned char token[SESSION_TOKEN_SIZE];
+	gleam_u64 delta; /* positions of the worker's ring are the client's plus this */
+	gleam_u64 seq;	 /* of the newest command that was sent */
+	char server[64];
+	char program[256];
+	char settings[4096];
+
+	gleam_u64 frames; /* of the command lane: that many have come */
+	struct baton_bulk bulk[2];
+	gleam_u32 which; /* of them is valid */
+
+	/* What is being done, and what has come when it is done. */
+	gleam_u32 doing; /* enum baton_doing; written last */
+	gleam_u32 index;
+	gleam_u32 op;
+	gleam_u64 at;
+	gleam_u64 number;   /* of a bulk frame; 0: one of the command lane */
+	gleam_u64 counted;  /* frames, then */
+	gleam_u64 overflow_tail; /* it comes from the overflow, whose tail is here then; 0: it comes from the node */
+
+	gleam_u64 pad[4];
+	struct ring_ctl overflow;
+	struct baton_piece pieces[SESSION_GRANULES];
+};
+
 /* Where the parts are; each starts on a page. */
 #define SESSION_AT_SLOTS    4096u
 #define SESSION_AT_PROGRESS (SESSION_AT_SLOTS + SESSION_SLOTS * SESSION_SLOT_SIZE)
@@ -144,7 +218,9 @@ enum session_state {
 #define SESSION_AT_UP	    (SESSION_AT_N2C + SESSION_N2C_SIZE)
 #define SESSION_AT_DOWN	    (SESSION_AT_UP + SESSION_UP_SIZE)
 #define SESSION_AT_TIMES    (SESSION_AT_DOWN + SESSION_DOWN_SIZE)
-#define SESSION_SIZE	    (SESSION_AT_TIMES + SESSION_API_MAX * SESSION_TIMES * 4u)
+#define SESSION_AT_BATON	    (SESSION_AT_TIMES + SESSION_API_MAX * SESSION_TIMES * 4u)
+#define SESSION_AT_OVERFLOW (SESSION_AT_BATON + SESSION_BATON_SIZE)
+#define SESSION_SIZE	    (SESSION_AT_OVERFLOW + SESSION_OVERFLOW_SIZE)
 
 #ifndef __KERNEL__
 static_assert(sizeof(struct ring_ctl) == 128, "ring_ctl is fixed in session memory");
@@ -152,6 +228,9 @@ static_assert(sizeof(struct reply_slot) == SESSION_SLOT_SIZE, "reply_slot is fix
 static_assert(sizeof(struct error_word) == 16, "error_word is fixed in session memory");
 static_assert(sizeof(struct api_count) == 32, "api_count is fixed in session memory");
 static_assert(sizeof(struct session_header) <= 4096, "session_header has one page");
+static_assert(sizeof(struct baton_piece) == 48, "baton_piece is fixed in session memory");
+static_assert(sizeof(struct session_baton) <= SESSION_BATON_SIZE, "session_baton has room");
+static_assert(SESSION_AT_BATON % 4096 == 0 && SESSION_AT_OVERFLOW % 4096 == 0, "parts start on a page");
 static_assert(SESSION_AT_C2N % 4096 == 0 && SESSION_AT_UP % 4096 == 0, "parts start on a page");
 #endif
 

@@ -61,11 +61,12 @@ static_assert(sizeof(struct bulk_ref) == 16, "bulk_ref is fixed");
  * between two chunks (CACHE_CHUNK_SIZE) of the file.
  */
 struct bulk_file {
-	uint32_t file;	 /* as the client named it in LOCAL_FILE; CACHE_FILES_MAX at most */
+	uint32_t file;	 /* as the client named it in LOCAL_FILE, or BULK_FILE_NONE: of no file that this daemon knows, and not absent */
 	uint32_t absent; /* 1: the piece was not filled in, since the broker said that the chunk needn't travel; else 0 */
 	uint64_t offset; /* in the file */
 };
 static_assert(sizeof(struct bulk_file) == 16, "bulk_file is fixed");
+#define BULK_FILE_NONE UINT32_MAX
 
 /*
  * Notices of a worker. BROKER ones are consumed by the client's broker, which turns them into words of the session
@@ -105,7 +106,7 @@ static_assert(sizeof(struct cache_id) == 24, "cache_id is fixed on the wire");
 
 /* ---- links: between a broker and a node, inside TLS ---- */
 
-#define LINK_VERSION   5
+#define LINK_VERSION   6
 #define LINK_MSG_MAX   (SESSION_CELL_SIZE_MAX + 4096u)
 #define SESSION_CELL_SIZE_MAX (1u << 20)
 #define LINK_PORT      4711
@@ -150,7 +151,8 @@ enum link_msg {
 	LINK_SEEN = 7,
 	LINK_PING = 8,	   /* u64 stamp, then bytes that nobody looks at: how long they take tells the bandwidth */
 	LINK_REPORT_WANTED = 9, /* ask for LINK_REPORT each u32 ms */
-	/* after a lost link, on a new one: u8 token[16], u64 frames, u64 bulk frames up to which all have come, then
+	/* after a lost link or a restart, on a new one: u8 token[16], u32 client pid, u32 uid (those of ATTACH: a token is no good in
+	 * another's hands), u64 frames, u64 bulk frames up to which all have come, then
 	 * RESUME_WINDOW bits, little-endian, by number modulo RESUME_WINDOW: bulk frames beyond that have come */
 	LINK_RESUME = 10,
 	/* weight cache, broker -> node; what they mean is in docs/cache.md */
@@ -248,6 +250,12 @@ enum local_msg {
 	/* u32 file, u32 result (0 or errno: the cache has no use for it), then of the file as the daemon has seen it u64 size,
 	 * u64 mtime_ns, u64 ctime_ns; u32 chunks, bytes: a bit for each chunk that needn't travel */
 	LOCAL_FILE_KNOWN = 6,
+	/*
+	 * client -> gleamd, with a descriptor of its session's memory: u32 version, u8 hash[32], u32 pid as the client sees it. The gleamd
+	 * that it was opened with is gone; it goes on with this one. Answered by LOCAL_OPENED with one descriptor, the doorbell, or by
+	 * LOCAL_REFUSED.
+	 */
+	LOCAL_RETURN = 7,
 	/* gleamctl -> gleamd: str JSON request {"cmd": "...", ...}; answered by one or more LOCAL_JSON packets */
 	LOCAL_CONTROL = 16,
 	LOCAL_JSON = 17, /* u32 more, str part of the JSON answer */

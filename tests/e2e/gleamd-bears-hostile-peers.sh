@@ -295,8 +295,8 @@ def attach(c, session, token):
     c.send(message(ATTACH, session, attach_body(grace_ms=20000, token=token)))
     assert c.until(ATTACHED)[1] == session
 
-def resume(c, session, token, frames=0, bulk=0, bits=bytes(256)):
-    c.send(message(RESUME, session, token + struct.pack("<QQ", frames, bulk) + bits))
+def resume(c, session, token, frames=0, bulk=0, bits=bytes(256), pid=1, uid=0):
+    c.send(message(RESUME, session, token + struct.pack("<IIQQ", pid, uid, frames, bulk) + bits))
     got, number, body = c.until(RESUMED)
     assert number == session
     return struct.unpack_from("<I", body)[0], body
@@ -327,12 +327,15 @@ assert end == 0, end
 c3.send(message(SPAN, 6, struct.pack("<Q", 2 * len(ask)) + frame(kind=1, op=1, flags=1, slot=3, seq=3, payload=bytes(8))))
 assert struct.unpack_from("<Q", c3.until(FRAME)[2], 16)[0] == 3
 # On the link that it is on: a breach.
-c3.send(message(RESUME, 9, token + bytes(16 + 256)))
+c3.send(message(RESUME, 9, token + struct.pack("<II", 1, 0) + bytes(16 + 256)))
 assert c3.is_closed()
 b3.close()
 
 c, b = link()
 assert resume(c, 1, os.urandom(16))[0] == 3, "a token of nobody"
+# A token in another's hands: it is left alone.
+assert resume(c, 2, token, pid=2)[0] == 7, "another process's token"
+assert resume(c, 2, token, uid=1)[0] == 7, "another user's token"
 # Frames that were never sent: the session ends, not the link.
 assert resume(c, 2, token, frames=99)[0] == 4, "frames that were never sent"
 assert resume(c, 2, token)[0] == 3, "it is over"

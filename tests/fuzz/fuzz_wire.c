@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-// sources: broker/local/client.c broker/local/flow.c broker/local/journal.c broker/local/wire.c broker/local/move.c
+// sources: broker/local/client.c broker/local/flow.c broker/local/journal.c broker/local/baton.c broker/local/adopt.c broker/local/wire.c broker/local/move.c
 // sources: broker/local/control_move.c broker/local/move_ask.c broker/local/drain.c broker/local/place_move.c
 // sources: broker/local/route.c broker/local/server.c broker/local/dial.c broker/local/broker.c broker/local/state.c
 // sources: broker/local/control.c broker/local/kdev.c broker/local/knl.c broker/local/cache.c
@@ -68,7 +68,9 @@ static void again(void)
 	memset(&client.pieces, 0, sizeof(client.pieces));
 	memset(&client.seen, 0, sizeof(client.seen));
 	client.resuming = true;
-	client.overflow_size = 0;
+	memset(client.mirror.shm.base + SESSION_AT_BATON, 0, sizeof(struct session_baton));
+	shm_ring_overflow(&client.mirror.shm, &client.overflow_in);
+	client.overflow_out = client.overflow_in;
 	client.overflowing = false;
 	client.broken = NULL;
 	client.state = CLIENT_LIVE;
@@ -107,7 +109,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			if (report_get(&r, &report))
 				assert(report.gpu_count <= REPORT_GPUS_MAX && strlen(report.driver) < REPORT_NAME_SIZE);
 		}
-		assert(client.acknowledged <= client.c2n.at && client.overflow_size <= CLIENT_OVERFLOW_MAX);
+		assert(client.acknowledged <= client.c2n.at && client.overflow_in.at - client.overflow_out.at <= SESSION_OVERFLOW_SIZE);
 		free(body);
 		data += 2 + bytes;
 		size -= 2 + bytes;
