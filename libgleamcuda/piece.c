@@ -146,8 +146,8 @@ static CUresult grant_ask(struct call *call, uint32_t device, uint64_t bytes)
 	return CUDA_SUCCESS;
 }
 
-/* Unspent pieces beyond @keep bytes go back to the node. Called without the lock. */
-static void unspent_return(struct call *call, uint32_t device, uint64_t keep)
+/* Unspent pieces beyond @keep bytes go back to the node; @all: so many that no more than that is left. Called without the lock. */
+static void unspent_return(struct call *call, uint32_t device, uint64_t keep, bool all)
 {
 	struct devmem *dm = devmem_of(device);
 	uint64_t ids[MAP_PIECES_MAX];
@@ -157,7 +157,8 @@ static void unspent_return(struct call *call, uint32_t device, uint64_t keep)
 	for (int class = PIECE_CLASSES - 1; class >= 0; class--) {
 		struct pieces *p = &dm->unspent[class];
 
-		while (p->count && dm->unspent_bytes > keep && dm->unspent_bytes - piece_class_size[class] >= keep &&
+		while (p->count && dm->unspent_bytes > keep &&
+		       (all || dm->unspent_bytes - piece_class_size[class] >= keep) &&
 		       m.pieces_count < MAP_PIECES_MAX) {
 			ids[m.pieces_count++] = p->ids[--p->count];
 			dm->unspent_bytes -= piece_class_size[class];
@@ -268,7 +269,7 @@ CUresult block_new(struct call *call, uint64_t size, struct block **block_out)
 			result = grant_ask(call, device, lack);
 		if (result == CUDA_ERROR_OUT_OF_MEMORY && turn == 0) {
 			/* Pieces of a size that doesn't fit may be lying about. */
-			unspent_return(call, device, 0);
+			unspent_return(call, device, 0, true);
 			result = grant_ask(call, device, size);
 		}
 		if (result == CUDA_ERROR_OUT_OF_MEMORY && (freed_wait(call, dm) || came_back(dm, size, lack)))
@@ -355,7 +356,7 @@ void memory_freed(struct session *s, struct reader *r)
 		struct call call;
 
 		call_start(&call, s, NULL);
-		unspent_return(&call, (uint32_t)device, UNSPENT_MAX / 2);
+		unspent_return(&call, (uint32_t)device, UNSPENT_MAX / 2, false);
 		call_leave(&call, CUDA_SUCCESS);
 	}
 }
@@ -369,7 +370,7 @@ void memory_recall(struct session *s, uint32_t device, uint64_t bytes)
 		return;
 	have = __atomic_load_n(&devmem_of(device)->unspent_bytes, __ATOMIC_RELAXED);
 	call_start(&call, s, NULL);
-	unspent_return(&call, device, have > bytes ? have - bytes : 0);
+	unspent_return(&call, device, have > bytes ? have - bytes : 0, true);
 	call_leave(&call, CUDA_SUCCESS);
 }
 

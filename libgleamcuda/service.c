@@ -83,9 +83,14 @@ static void notice_take(struct session *s, const struct frame_hdr *hdr, const ui
 	case NOTICE_TRACE:
 		trace_spans(&r);
 		break;
-	case NOTICE_RECALL:
-		memory_recall(s, get_u32(&r), get_u64(&r));
+	case NOTICE_RECALL: {
+		uint32_t device = get_u32(&r);
+		uint64_t bytes = get_u64(&r);
+
+		if (!r.fault)
+			memory_recall(s, device, bytes);
 		break;
+	}
 	default:
 		gleam_log("a notice of unknown kind %u", hdr->op);
 	}

@@ -103,7 +103,20 @@ static void node_seat_freed(void *owner, struct seat *seat)
 	}
 }
 
-static const struct seat_ops seat_ops = { .left = node_seat_left, .freed = node_seat_freed };
+static unsigned node_seat_is_short(void *owner, struct seat *seat, uint32_t gpu, uint64_t bytes)
+{
+	struct node *node = owner;
+	unsigned asked = 0;
+
+	if (gpu >= 32 || !(seat_gpus(seat) >> gpu & 1))
+		return 0;
+	for (unsigned i = 0; i < node->seat_count; i++)
+		if (node->seats[i] != seat)
+			asked += seat_recall(node->seats[i], gpu, bytes);
+	return asked;
+}
+
+static const struct seat_ops seat_ops = { .left = node_seat_left, .freed = node_seat_freed, .is_short = node_seat_is_short };
 
 static void attach_refuse(struct link *link, uint32_t session, enum session_end end, const char *why)
 {

@@ -90,6 +90,7 @@ struct seat {
 	uint64_t timed_ns;
 	uint64_t latency_ns; /* mean, the newest counting a quarter; 0: none yet */
 	bool direct;	     /* the client has the memory itself */
+	uint32_t short_seen; /* short_asked of its memory that has been answered */
 
 	struct loop_post post;
 };
@@ -576,6 +577,36 @@ static bool seat_is_blocked(const struct seat *seat)
 	return link_backlog(seat->link) >= CONN_BACKLOG_HIGH || mirror_is_full(&seat->mirror) || seat_unseen_full(seat);
 }
 
+/* It may ask again and again: each time costs a look at every seat, and others some memory that they asked for ahead. */
+static void seat_short_look(struct seat *seat)
+{
+	struct session_header *hdr = shm_header(&seat->mirror.shm);
+	uint32_t asked = __atomic_load_n(&hdr->short_asked, __ATOMIC_ACQUIRE);
+	unsigned others;
+
+	if (asked == seat->short_seen)
+		return;
+	seat->short_seen = asked;
+	others = seat->ops->is_short(seat->owner, seat, __atomic_load_n(&hdr->short_gpu, __ATOMIC_RELAXED),
+				     __atomic_load_n(&hdr->short_bytes, __ATOMIC_RELAXED));
+	__atomic_store_n(&hdr->short_others, others, __ATOMIC_RELAXED);
+	__atomic_store_n(&hdr->short_told, asked, __ATOMIC_RELEASE);
+	ring_wake_futex(seat->c2n.ctl);
+}
+
+bool seat_recall(struct seat *seat, uint32_t gpu, uint64_t bytes)
+{
+	struct session_header *hdr = shm_header(&seat->mirror.shm);
+
+	if (seat->state != SEAT_LIVE || !(seat_gpus(seat) >> gpu & 1) || !__atomic_load_n(&hdr->idle_bytes, __ATOMIC_RELAXED))
+		return false;
+	__atomic_store_n(&hdr->recall_gpu, gpu, __ATOMIC_RELAXED);
+	__atomic_store_n(&hdr->recall_bytes, bytes, __ATOMIC_RELAXED);
+	__atomic_add_fetch(&hdr->recall_count, 1, __ATOMIC_RELEASE);
+	ring_wake_futex(seat->c2n.ctl);
+	return true;
+}
+
 bool seat_poll(struct seat *seat)
 {
 	struct frame_hdr hdr;
@@ -583,7 +614,10 @@ bool seat_poll(struct seat *seat)
 	unsigned count = 0;
 	int got = 0;
 
-	if (seat->state != SEAT_LIVE || seat->direct)
+	if (seat->state != SEAT_LIVE)
+		return false;
+	seat_short_look(seat);
+	if (seat->direct)
 		return false;
 	while (count < SEAT_FRAMES_MAX && !seat_is_blocked(seat) && (got = ring_peek(&seat->n2c, &hdr, &frame)) == 1) {
 		bool bulk;

@@ -25,6 +25,8 @@ struct seat_ops {
 	void (*left)(void *owner, struct seat *seat);
 	/* Its worker is gone and no lane holds it: the owner forgets it. */
 	void (*freed)(void *owner, struct seat *seat);
+	/* Its worker lacks @bytes on GPU @gpu of the node: how many others have been asked to give back what they don't use. */
+	unsigned (*is_short)(void *owner, struct seat *seat, uint32_t gpu, uint64_t bytes);
 };
 
 /* What a broker asked for. */
@@ -83,6 +85,8 @@ int seat_span(struct seat *seat, uint64_t position, const void *bytes, uint32_t 
 
 /* Each round: moves what the worker has written. True when something moved. */
 bool seat_poll(struct seat *seat);
+/* Asks its client to give back @bytes of GPU @gpu, if it has them and doesn't use them. False: it has none there. */
+bool seat_recall(struct seat *seat, uint32_t gpu, uint64_t bytes);
 /* False: something has come. */
 bool seat_sleep(struct seat *seat);
 void seat_wake(struct seat *seat);

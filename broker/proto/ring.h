@@ -114,7 +114,20 @@ struct session_header {
 	gleam_u32 off;	  /* worker's memory: techniques that the client has switched off; broker/proto/off.h */
 	gleam_u32 grace_ms; /* how long the client waits for another daemon when this one is gone; written by it at first */
 	gleam_u32 pad0;
-	gleam_u64 pad1[6];
+	/*
+	 * Worker's memory, between worker and node: device memory is short (docs/ring.md). The worker says how much it lacks of which GPU and
+	 * counts short_asked up; the node has other programs' workers give back what their clients don't use, and answers by short_told and
+	 * how many it has asked. It asks by recall_count, which is written last. idle: what this worker's client has and doesn't use.
+	 */
+	gleam_u32 short_asked;
+	gleam_u32 short_gpu;
+	gleam_u64 short_bytes;
+	gleam_u32 short_told; /* written last */
+	gleam_u32 short_others;
+	gleam_u32 recall_count;
+	gleam_u32 recall_gpu;
+	gleam_u64 recall_bytes;
+	gleam_u64 idle_bytes;
 
 	struct ring_ctl c2n;
 	struct ring_ctl n2c;

@@ -21,6 +21,7 @@
 #include "broker/worker/completion.h"
 #include "broker/worker/copy.h"
 #include "broker/worker/fault.h"
+#include "broker/worker/grant.h"
 #include "broker/worker/graph.h"
 #include "broker/worker/image.h"
 #include "broker/worker/keep.h"
@@ -28,6 +29,7 @@
 #include "broker/worker/move_in.h"
 #include "broker/worker/note.h"
 #include "broker/worker/post.h"
+#include "broker/worker/shortage.h"
 #include "broker/worker/stream.h"
 
 #define ROUND_FRAMES 64		   /* frames between looks at what was parked */
@@ -715,6 +717,8 @@ bool executor_round(struct worker *w)
 
 	any |= images_look(w);
 	any |= copy_look(w);
+	shortage_look(w);
+	grants_look(w);
 
 	if (w->parked_count) {
 		int went = drain(w);
@@ -811,7 +815,7 @@ int executor_run(struct worker *w)
 		}
 		if (ring_sleep_begin(&w->c2n)) {
 			if (__atomic_load_n(&w->wake, __ATOMIC_ACQUIRE) == wake)
-				ring_sleep_futex(&w->c2n, SLEEP_NS);
+				ring_sleep_futex(&w->c2n, grants_wait(w) ? (int64_t)SHORTAGE_LOOK_NS : SLEEP_NS);
 			ring_sleep_end(&w->c2n);
 		}
 		if (getppid() != parent)

@@ -10,11 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "broker/lib/clock.h"
 #include "broker/worker/context.h"
 #include "broker/worker/grant_private.h"
 #include "broker/worker/note.h"
 #include "broker/worker/post.h"
 #include "broker/worker/share.h"
+#include "broker/worker/shortage.h"
 #include "gen/worker_bodies.h"
 
 struct grant *grants(struct worker *w)
@@ -108,9 +110,20 @@ static void later_add(uint64_t **list, uint32_t *count, uint32_t *room, uint64_t
 	(*list)[(*count)++] = value;
 }
 
+void piece_is(struct worker *w, uint32_t id, enum piece_state state)
+{
+	struct piece *piece = &w->grant->pieces[id];
+
+	if ((piece->state == PIECE_UNSPENT) != (state == PIECE_UNSPENT))
+		shortage_idle(w, state == PIECE_UNSPENT ? piece_class_size[piece->class] : -piece_class_size[piece->class]);
+	piece->state = state;
+}
+
 static void piece_release(struct worker *w, uint32_t id)
 {
 	struct grant *g = w->grant;
+
+	piece_is(w, id, PIECE_NONE);
 
 	if (g->pieces[id].said)
 		later_add(&g->dropped, &g->dropped_count, &g->dropped_room,
@@ -210,7 +223,7 @@ static void ask_answer(struct worker *w, struct grant_ask *ask, CUresult result)
 	struct writer out = { .start = w->answer, .at = 4, .size = FRAME_SIZE_MAX }; /* behind the CUresult */
 
 	for (uint32_t i = 0; i < ask->count; i++) {
-		g->pieces[ask->ids[i]].state = PIECE_UNSPENT;
+		piece_is(w, ask->ids[i], PIECE_UNSPENT);
 		names[i] = piece_name(g, ask->ids[i]);
 	}
 	ans_gleamGrant_put(&out, &a);
@@ -317,9 +330,10 @@ static uint64_t device_free(struct worker *w, uint32_t device)
 
 /*
  * Makes all that was asked for, large pieces first, or nothing: what is too little for an allocation would only be
- * missing elsewhere. Takes @ask, unless memory is short and may come back: false then.
+ * missing elsewhere. Takes @ask, unless memory is short and may come back, from the client's own quarantine (not if @settled) or from
+ * other programs: false then.
  */
-static bool ask_serve(struct worker *w, struct grant_ask *ask, bool last)
+static bool ask_serve(struct worker *w, struct grant_ask *ask, bool settled)
 {
 	uint64_t left = ask->bytes;
 	CUresult r = CUDA_SUCCESS;
@@ -349,7 +363,11 @@ static bool ask_serve(struct worker *w, struct grant_ask *ask, bool last)
 		for (uint32_t i = 0; i < ask->count; i++)
 			piece_release(w, ask->ids[i]);
 		ask->count = 0;
-		if (w->grant->leaving && !last)
+		if (w->grant->leaving && !settled)
+			return false;
+		/* A limit of this session's own is no lack of the device's. */
+		if (r == CUDA_ERROR_OUT_OF_MEMORY && ask->bytes <= w->settings.grant_max - w->grant->bytes &&
+		    shortage_waits(w, &ask->shortage, ask->device, ask->bytes))
 			return false;
 		ask_answer(w, ask, r);
 		return true;
@@ -389,18 +407,37 @@ CUresult worker_do_gleamGrant(struct worker *w, struct cmd *cmd, const struct ms
 	return CMD_LATER;
 }
 
-/* The quarantine is empty: what waited for it is decided now. */
+/* The quarantine is empty, or others may have given: what waits is tried again. */
 static void asks_again(struct worker *w)
 {
 	struct grant_ask *ask = w->grant->asks;
 
 	w->grant->asks = NULL;
+	w->grant->looked_ns = clock_ns();
 	while (ask) {
 		struct grant_ask *next = ask->next;
 
-		ask_serve(w, ask, true);
+		if (!ask_serve(w, ask, !w->grant->leaving || ask->shortage.asked)) {
+			ask->next = w->grant->asks;
+			w->grant->asks = ask;
+		}
 		ask = next;
 	}
+}
+
+bool grants_wait(const struct worker *w)
+{
+	const struct grant_ask *ask = w->grant ? w->grant->asks : NULL;
+
+	while (ask && !ask->shortage.asked)
+		ask = ask->next;
+	return ask != NULL;
+}
+
+void grants_look(struct worker *w)
+{
+	if (grants_wait(w) && clock_ns() - w->grant->looked_ns >= SHORTAGE_LOOK_NS)
+		asks_again(w);
 }
 
 CUresult worker_do_gleamGrantReturn(struct worker *w, struct cmd *cmd, const struct msg_gleamGrantReturn *m)
@@ -452,11 +489,11 @@ CUresult worker_do_gleamMap(struct worker *w, struct cmd *cmd, const struct msg_
 		if (!id) {
 			/* Not the client's to map, or named twice. */
 			for (uint32_t j = 0; j < i; j++)
-				g->pieces[map->pieces[j]].state = PIECE_UNSPENT;
+				piece_is(w, map->pieces[j], PIECE_UNSPENT);
 			free(map);
 			return CMD_BROKEN;
 		}
-		g->pieces[id].state = PIECE_MAPPED;
+		piece_is(w, id, PIECE_MAPPED);
 		map->pieces[i] = id;
 		bytes += piece_class_size[g->pieces[id].class];
 	}
@@ -486,7 +523,7 @@ CUresult worker_do_gleamMap(struct worker *w, struct cmd *cmd, const struct msg_
 
 unspend:
 	for (uint32_t i = 0; i < m->pieces_count; i++)
-		g->pieces[map->pieces[i]].state = PIECE_UNSPENT;
+		piece_is(w, map->pieces[i], PIECE_UNSPENT);
 	free(map);
 	return r;
 }
@@ -523,7 +560,7 @@ static void mapping_left(struct worker *w, struct join *join)
 
 	range_unmap(w, map->address, map->bytes);
 	for (uint32_t i = 0; i < map->count; i++) {
-		g->pieces[map->pieces[i]].state = PIECE_UNSPENT;
+		piece_is(w, map->pieces[i], PIECE_UNSPENT);
 		names[i] = piece_name(g, map->pieces[i]);
 	}
 	put_u64(&p, map->address);
@@ -554,7 +591,7 @@ CUresult worker_do_gleamFree(struct worker *w, struct cmd *cmd, const struct msg
 	map->leaving = true;
 	share_end(w, m->address);
 	for (uint32_t i = 0; i < map->count; i++)
-		g->pieces[map->pieces[i]].state = PIECE_LEAVING;
+		piece_is(w, map->pieces[i], PIECE_LEAVING);
 	g->leaving++;
 	join->done = mapping_left;
 	join->object = map;

@@ -9,6 +9,10 @@
 #include "broker/worker/state.h"
 
 void grants_stop(struct worker *w);
+/* Each round: a request that waits for other programs' memory is tried again now and then. */
+void grants_look(struct worker *w);
+/* There is such a request: no long sleep. */
+bool grants_wait(const struct worker *w);
 /*
  * Pieces of device @owner can be reached from device @device, or not any more: what is mapped, and what will be. What is so
  * already is no work. The client has waited for what used them.

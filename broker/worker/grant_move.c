@@ -252,8 +252,8 @@ CUresult worker_do_gleamMovePieces(struct worker *w, struct cmd *cmd, const stru
 			w->drv.cuMemRelease(handle);
 			return CUDA_ERROR_INVALID_VALUE;
 		}
-		g->pieces[id] = (struct piece){ .driver = handle, .state = PIECE_UNSPENT, .class = (uint8_t)class,
-						.device = (uint8_t)m->device };
+		g->pieces[id] = (struct piece){ .driver = handle, .class = (uint8_t)class, .device = (uint8_t)m->device };
+		piece_is(w, (uint32_t)id, PIECE_UNSPENT);
 		g->bytes += piece_class_size[class];
 		r = w->settings.wipe ? piece_clean(w, (uint32_t)id) : CUDA_SUCCESS;
 		if (r != CUDA_SUCCESS)
@@ -282,7 +282,7 @@ CUresult worker_do_gleamMoveUnmap(struct worker *w, struct cmd *cmd, const struc
 	move_in_settle(w);
 	range_unmap(w, map->address, map->bytes);
 	for (uint32_t i = 0; i < map->count; i++)
-		g->pieces[map->pieces[i]].state = PIECE_UNSPENT;
+		piece_is(w, map->pieces[i], PIECE_UNSPENT);
 	*link = map->next;
 	free(map->hashes);
 	free(map);

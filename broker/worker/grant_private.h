@@ -6,6 +6,7 @@
 #include "broker/proto/piece.h"
 #include "broker/worker/grant.h"
 #include "broker/worker/move_out.h"
+#include "broker/worker/shortage.h"
 #include "broker/worker/stream.h"
 
 #define PIECES_MAX (1u << 20)  /* 2 TiB of the smallest */
@@ -43,7 +44,8 @@ struct grant {
 	uint64_t bytes; /* in pieces that exist */
 	uint32_t leaving; /* mappings in quarantine */
 	struct mapping *buckets[MAP_BUCKETS];
-	struct grant_ask *asks; /* that wait for the quarantine to be empty */
+	struct grant_ask *asks; /* that wait for the quarantine to be empty, or for other programs' memory */
+	uint64_t looked_ns;	/* when they were tried last */
 	struct stream *wipers[DEVICES_MAX];
 	uint32_t open[DEVICES_MAX]; /* by owner: bit per other device that reaches its pieces */
 	/* a move: what the other worker has and we haven't any more */
@@ -63,6 +65,7 @@ struct grant_ask {
 	struct frame_hdr hdr;
 	uint32_t device;
 	uint64_t bytes;
+	struct shortage shortage;
 	CUdeviceptr scratch; /* where they are wiped; 0 if they aren't */
 	uint64_t scratch_bytes;
 	uint32_t count;
@@ -76,6 +79,8 @@ struct grant *grants(struct worker *w);
 uint32_t piece_id_new(struct grant *g);
 void piece_id_free(struct grant *g, uint32_t id);
 CUmemAllocationProp piece_prop(struct worker *w, uint32_t device);
+/* Another state; what the client doesn't use is counted. */
+void piece_is(struct worker *w, uint32_t id, enum piece_state state);
 /* As the client calls it. */
 uint64_t piece_name(const struct grant *g, uint32_t id);
 

@@ -227,6 +227,7 @@ struct worker {
 	uint32_t parked_count;
 	struct cmd *cmd; /* that a handler runs for */
 	struct grant *grant;
+	uint32_t recalled; /* recall_count of the session memory, as last seen */
 	struct images *images;
 	struct shares *shares; /* what its client shares with others; its list has its own lock */
 	uint64_t tenant; /* a number of the node's */
