@@ -24,9 +24,11 @@
 
 #define REASON_SIZE 256
 
-/* Where chunks are read to, and a stream of each device that waits for nobody. */
+#define MOVE_BLOCK (2u << 20) /* read at once: a wake-up for each chunk would cost more than the chunk */
+
+/* Where memory is read to, two blocks or a chunk, and a stream of each device that waits for nobody. */
 struct move {
-	struct pinned chunk;
+	struct pinned room;
 	CUstream streams[DEVICES_MAX];
 	bool begun;
 	bool last; /* the last turn over all contents has begun */
@@ -129,7 +131,7 @@ static struct move *moves(struct worker *w)
 	if (w->move)
 		return w->move;
 	w->move = calloc(1, sizeof(*w->move));
-	if (w->move && (context_use(w, context_own(w, 0)) != CUDA_SUCCESS || pinned_make(w, MOVE_CHUNK, &w->move->chunk))) {
+	if (w->move && (context_use(w, context_own(w, 0)) != CUDA_SUCCESS || pinned_make(w, 2 * MOVE_BLOCK, &w->move->room))) {
 		free(w->move);
 		w->move = NULL;
 	}
@@ -143,29 +145,66 @@ void move_stop(struct worker *w)
 	for (uint32_t i = 0; i < DEVICES_MAX; i++)
 		if (w->move->streams[i])
 			w->drv.cuStreamDestroy_v2(w->move->streams[i]);
-	pinned_free(w, &w->move->chunk);
+	pinned_free(w, &w->move->room);
 	free(w->move);
 	w->move = NULL;
 }
 
-/* The stream is waited for here: a chunk takes less than a launch, and nothing that the client queued stands before it. */
-static bool device_read(struct worker *w, uint32_t device, uint64_t address, uint64_t size)
+/* Of device memory: one block is looked at while the next one is read, by a stream that waits for nothing that the client queued. */
+struct reading {
+	CUstream stream;
+	uint64_t address;
+	uint64_t bytes;
+	uint64_t asked; /* reads up to there have been queued, those before it but the last are done */
+};
+
+static uint8_t *block_of(const struct move *move, uint64_t at)
+{
+	return move->room.bytes + at / MOVE_BLOCK % 2 * MOVE_BLOCK;
+}
+
+static bool block_ask(struct worker *w, struct reading *reading)
+{
+	uint64_t at = reading->asked;
+	uint64_t size = reading->bytes - at < MOVE_BLOCK ? reading->bytes - at : MOVE_BLOCK;
+
+	reading->asked += size;
+	return size == 0 || w->drv.cuMemcpyDtoHAsync_v2(block_of(w->move, at), reading->address + at, size, reading->stream) == CUDA_SUCCESS;
+}
+
+static bool reading_begin(struct worker *w, const struct move_place *place, uint64_t bytes, uint64_t at, struct reading *reading)
 {
 	struct move *move = moves(w);
 
-	if (!move || context_use(w, context_own(w, device)) != CUDA_SUCCESS)
+	if (!move || context_use(w, context_own(w, place->device)) != CUDA_SUCCESS)
 		return false;
-	if (!move->streams[device] && w->drv.cuStreamCreate(&move->streams[device], CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
+	if (!move->streams[place->device] && w->drv.cuStreamCreate(&move->streams[place->device], CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
 		return false;
-	return w->drv.cuMemcpyDtoHAsync_v2(move->chunk.bytes, address, size, move->streams[device]) == CUDA_SUCCESS &&
-	       w->drv.cuStreamSynchronize(move->streams[device]) == CUDA_SUCCESS;
+	*reading = (struct reading){
+		.stream = move->streams[place->device], .address = place->address, .bytes = bytes, .asked = at / MOVE_BLOCK * MOVE_BLOCK,
+	};
+	return block_ask(w, reading);
+}
+
+static bool reading_end(struct worker *w, const struct reading *reading)
+{
+	return w->drv.cuStreamSynchronize(reading->stream) == CUDA_SUCCESS;
+}
+
+/* The chunk there; NULL: it can't be read. Chunks are asked for in their order. */
+static const uint8_t *reading_chunk(struct worker *w, struct reading *reading, uint64_t at)
+{
+	/* Its block is the last that was asked for: the next one is, when this one is here. */
+	if (at / MOVE_BLOCK == (reading->asked - 1) / MOVE_BLOCK && (!reading_end(w, reading) || !block_ask(w, reading)))
+		return NULL;
+	return block_of(w->move, at) + at % MOVE_BLOCK;
 }
 
 uint8_t *move_room(struct worker *w)
 {
 	struct move *move = moves(w);
 
-	return move ? move->chunk.bytes : NULL;
+	return move ? move->room.bytes : NULL;
 }
 
 /* Looking costs something, too, so that the program goes on soon. */
@@ -179,18 +218,19 @@ void move_count(uint64_t *limit, uint64_t size, bool said)
 bool move_contents(struct worker *w, const struct move_place *place, uint64_t bytes, struct move_hash *hashes, uint64_t *limit,
 		   uint64_t *at)
 {
-	uint32_t device = place->device;
-	uint64_t address = place->address;
+	bool device = place->device < DEVICES_MAX && *at < bytes && *limit;
+	struct reading reading;
 
+	if (device && !reading_begin(w, place, bytes, *at, &reading))
+		return false;
 	for (; *at < bytes && *limit; *at += MOVE_CHUNK) {
 		uint64_t size = bytes - *at < MOVE_CHUNK ? bytes - *at : MOVE_CHUNK;
-		const uint8_t *from = (const void *)(uintptr_t)(address + *at);
+		const uint8_t *from = device ? reading_chunk(w, &reading, *at) : (const void *)(uintptr_t)(place->address + *at);
 		struct move_hash hash;
 
-		if (device < DEVICES_MAX) {
-			if (!device_read(w, device, address + *at, size))
-				return false;
-			from = w->move->chunk.bytes;
+		if (!from) {
+			reading_end(w, &reading);
+			return false;
 		}
 		hash = move_hash_of(from, size);
 		move_count(limit, size, !move_hash_same(hash, hashes[*at / MOVE_CHUNK]));
@@ -199,7 +239,8 @@ bool move_contents(struct worker *w, const struct move_place *place, uint64_t by
 		hashes[*at / MOVE_CHUNK] = hash;
 		bytes_say(w, place, *at, from, size);
 	}
-	return true;
+	/* The last block asked for may not have been looked at: its room is for others. */
+	return !device || reading_end(w, &reading);
 }
 
 /* ---- the steps ---- */
