@@ -170,6 +170,7 @@ static void move_goes_to(struct move *move, enum move_phase phase)
 	move->phase_ns[move->phase] += now - move->phase_begun_ns;
 	move->phase_begun_ns = now;
 	move->phase = phase;
+	log_debug("move: pid %d: %s", move->client->pid, move_phase_names[phase]);
 	news_tell(move);
 }
 
