@@ -13,6 +13,7 @@
 
 #include "broker/lib/visible.h"
 #include "broker/softgpu/soft_ledger.h"
+#include "broker/softgpu/soft_time.h"
 
 #define MEMORY_DEFAULT ((uint64_t)4 << 30)
 #define MEMORY_LEAST ((uint64_t)16 << 20)
@@ -167,6 +168,7 @@ CUresult soft_device_setup(void)
 		device->memory_size = memory & ~(uint64_t)(SOFT_GRANULARITY - 1);
 	}
 	soft_ledger_setup();
+	soft_time_setup();
 	return devices_select(count);
 }
 

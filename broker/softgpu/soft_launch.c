@@ -12,6 +12,7 @@
 #include "broker/softgpu/soft_event.h"
 #include "broker/softgpu/soft_memory.h"
 #include "broker/softgpu/soft_texture.h"
+#include "broker/softgpu/soft_time.h"
 
 #define GRID_X_MAX 2147483647u
 #define GRID_YZ_MAX 65535u
@@ -283,6 +284,7 @@ CUresult soft_launch_run(const struct soft_launch *launch)
 		.host = &host,
 		.abort = &context->abort,
 	};
+	uint64_t began_ns = soft_now_ns();
 	enum ptx_status status;
 	struct soft_visit visit;
 	struct ptx_fault fault;
@@ -295,6 +297,7 @@ CUresult soft_launch_run(const struct soft_launch *launch)
 	status = ptx_launch(&grid, &fault);
 	soft_visit_end(&visit);
 	fflush(stdout);
+	soft_time_spend(context, began_ns);
 	if (status == PTX_DONE || status == PTX_ABORTED)
 		return CUDA_SUCCESS;
 	return fault_report(&fault, context);

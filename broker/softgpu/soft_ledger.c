@@ -16,7 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LEDGER_MAGIC 0x676c6564u
+#define LEDGER_MAGIC 0x676c6565u
 /* Processes with a software GPU on one node at once. */
 #define LEDGER_SLOTS 512
 
@@ -30,6 +30,7 @@ struct ledger_slot {
 struct ledger {
 	uint32_t magic;
 	uint32_t slot_count;
+	_Atomic uint64_t until[SOFT_DEVICES_MAX];
 	struct ledger_slot slots[LEDGER_SLOTS];
 };
 
@@ -194,4 +195,9 @@ uint64_t soft_ledger_others(CUdevice ordinal)
 	used = ledger_others_locked(ordinal);
 	ledger_give();
 	return used;
+}
+
+_Atomic uint64_t *soft_ledger_until(int place)
+{
+	return ledger ? &ledger->until[place] : NULL;
 }

@@ -19,4 +19,7 @@ void soft_ledger_uncharge(CUdevice ordinal, uint64_t size);
 /* Bytes that other processes use. */
 uint64_t soft_ledger_others(CUdevice ordinal);
 
+/* Until when a device has modelled work of any process, by soft_now_ns() (soft_time.h); NULL: there is no ledger. */
+_Atomic uint64_t *soft_ledger_until(int place);
+
 #endif

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * A program of given needs, for tests of scheduling: STEPS times TRIPS round trips, UP KiB to the device that don't compress, WORK
- * launches, and CPU microseconds of its own. Checks what comes back. With a SEED the first step's bytes are the same in each run.
- * Usage: load STEPS TRIPS UP WORK CPU [SEED]
+ * launches, and CPU microseconds of its own. Checks what comes back. With a SEED the first step's bytes are the same in each run, with 0
+ * they are not. A launch writes WORDS words (256 Ki): few where the GPU's time is modelled (GLEAM_SOFTGPU_LAUNCH_US).
+ * Usage: load STEPS TRIPS UP WORK CPU [SEED [WORDS]]
  */
 #include "tests/cuda/prog.h"
 
-#define FILLED (256u << 10) /* words that a launch writes */
+#define FILLED (256u << 10)
 
 static void cpu_spend(int us)
 {
@@ -21,7 +22,9 @@ int main(int argc, char **argv)
 	int steps = argc > 1 ? atoi(argv[1]) : 10, trips = argc > 2 ? atoi(argv[2]) : 1;
 	size_t up = (argc > 3 ? (size_t)atoi(argv[3]) : 0) << 10;
 	int work = argc > 4 ? atoi(argv[4]) : 1, cpu_us = argc > 5 ? atoi(argv[5]) : 0;
-	uint32_t *bytes = malloc(up + 4), seed = argc > 6 ? (uint32_t)atoi(argv[6]) : (uint32_t)getpid();
+	uint32_t given = argc > 6 ? (uint32_t)atoi(argv[6]) : 0, seed = given ? given : (uint32_t)getpid();
+	size_t words = argc > 7 ? (size_t)atoi(argv[7]) : FILLED;
+	uint32_t *bytes = malloc(up + 4);
 	CUdeviceptr filled, sent = 0;
 	CUfunction fill;
 	double start;
@@ -29,7 +32,7 @@ int main(int argc, char **argv)
 
 	prog_context(NULL);
 	fill = prog_function("util", "fill");
-	MUST(cuMemAlloc(&filled, FILLED * 4));
+	MUST(cuMemAlloc(&filled, words * 4));
 	if (up)
 		MUST(cuMemAlloc(&sent, up));
 	for (size_t i = 0; i < up / 4; i++)
@@ -37,7 +40,7 @@ int main(int argc, char **argv)
 	start = prog_seconds();
 	for (int step = 0; step < steps; step++) {
 		unsigned value = (unsigned)step + 3, back = 0;
-		unsigned long long n = FILLED;
+		unsigned long long n = words;
 		void *params[] = { &filled, &value, &n };
 
 		if (up) {
