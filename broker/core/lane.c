@@ -86,7 +86,9 @@ struct lane {
 	uint64_t queued;
 	uint64_t sent;
 	uint64_t received;
-	uint64_t bandwidth;
+	uint64_t bandwidth; /* its own share of the link */
+	uint64_t acked;
+	uint64_t busy_us;
 	uint64_t saved;
 
 	pthread_mutex_t lock;
@@ -399,6 +401,8 @@ static void lane_measure(void *arg)
 	if (lane->closed || getsockopt(conn_fd(lane->conn), IPPROTO_TCP, TCP_INFO, &info, &size) < 0 ||
 	    size < offsetof(struct tcp_info, tcpi_busy_time) + sizeof(info.tcpi_busy_time))
 		return;
+	__atomic_store_n(&lane->acked, info.tcpi_bytes_acked, __ATOMIC_RELAXED);
+	__atomic_store_n(&lane->busy_us, info.tcpi_busy_time, __ATOMIC_RELAXED);
 	bytes = info.tcpi_bytes_acked - lane->measured_bytes;
 	busy = info.tcpi_busy_time - lane->measured_busy;
 	if (bytes < LANE_MEASURE_SIZE || busy == 0)
@@ -508,9 +512,10 @@ uint64_t lane_saved(const struct lane *lane)
 	return __atomic_load_n(&lane->saved, __ATOMIC_RELAXED);
 }
 
-uint64_t lane_bandwidth(const struct lane *lane)
+void lane_delivered(const struct lane *lane, uint64_t *bytes_out, uint64_t *busy_us_out)
 {
-	return __atomic_load_n(&lane->bandwidth, __ATOMIC_RELAXED);
+	*bytes_out = __atomic_load_n(&lane->acked, __ATOMIC_RELAXED);
+	*busy_us_out = __atomic_load_n(&lane->busy_us, __ATOMIC_RELAXED);
 }
 
 /* ---- life ---- */

@@ -42,7 +42,7 @@ uint64_t lane_queued(const struct lane *lane);
 void lane_bytes(const struct lane *lane, uint64_t *sent_out, uint64_t *received_out);
 /* Bytes that it did not send, since LZ4 stood for them. */
 uint64_t lane_saved(const struct lane *lane);
-/* Bytes a second while there were bytes to send, the newest of them counting most; 0: too few have been. */
-uint64_t lane_bandwidth(const struct lane *lane);
+/* Since it began, as its thread has seen it last: bytes that were acknowledged, and microseconds in which there were some to deliver. */
+void lane_delivered(const struct lane *lane, uint64_t *bytes_out, uint64_t *busy_us_out);
 
 #endif

@@ -21,6 +21,7 @@
 
 #define LINK_PING_NS (NS_PER_S / 2) /* schedulers look at the RTT; a shorter keepalive asks more often */
 #define LINK_PINGS   4u		    /* that are looked back at: two seconds */
+#define LINK_MEASURE_SIZE (1u << 20) /* bytes; less says more about the round trip than about the link */
 #define LINK_BUCKETS 256u /* of sessions by number: a few hundred at most */
 
 /*
@@ -37,6 +38,9 @@ struct link_lane {
 	struct hello *greeting; /* broker: hello said */
 	struct conn *moving; /* on its way to the lane's thread */
 	struct lane *lane;
+	/* delivered, when the link was measured last */
+	uint64_t acked;
+	uint64_t busy_us;
 };
 
 struct link {
@@ -59,6 +63,7 @@ struct link {
 	uint8_t *body;
 	bool in_body;
 	struct link_lane lanes[LINK_LANES_MAX];
+	uint64_t bandwidth; /* bytes a second, the newest counting most; 0: too few have been sent */
 	unsigned lanes_up;
 	unsigned turn;
 
@@ -548,6 +553,33 @@ static void link_lane_begin(struct link_lane *slot)
 
 /* ---- life ---- */
 
+/*
+ * What its lanes have delivered together, over the time in which the busiest of them had something to deliver: pieces of a copy go over all of
+ * them at once, and each has its part of the link.
+ */
+static void link_measure(struct link *link)
+{
+	uint64_t bytes = 0, busy_us = 0, rate;
+
+	for (unsigned i = 0; i < LINK_LANES_MAX; i++) {
+		uint64_t acked, lane_us;
+
+		if (!link->lanes[i].lane)
+			continue;
+		lane_delivered(link->lanes[i].lane, &acked, &lane_us);
+		bytes += acked - link->lanes[i].acked;
+		if (lane_us - link->lanes[i].busy_us > busy_us)
+			busy_us = lane_us - link->lanes[i].busy_us;
+	}
+	if (bytes < LINK_MEASURE_SIZE || busy_us == 0)
+		return;
+	for (unsigned i = 0; i < LINK_LANES_MAX; i++)
+		if (link->lanes[i].lane)
+			lane_delivered(link->lanes[i].lane, &link->lanes[i].acked, &link->lanes[i].busy_us);
+	rate = bytes * 1000000 / busy_us;
+	link->bandwidth = link->bandwidth ? link->bandwidth / 2 + rate / 2 : rate;
+}
+
 static void link_tick(void *arg)
 {
 	struct link *link = arg;
@@ -564,6 +596,7 @@ static void link_tick(void *arg)
 		link_lose(link, -ETIMEDOUT, why);
 		return;
 	}
+	link_measure(link);
 	if (!link->node) {
 		link->probe_due = true;
 		link_send(link, LINK_PING, 0, &stamp, sizeof(stamp), NULL, 0);
@@ -811,7 +844,8 @@ int link_fd(const struct link *link)
 void link_stats(const struct link *link, struct link_stats *stats_out)
 {
 	struct link_stats stats = { .rtt_mean_ns = link->rtt_mean_ns, .rtt_low_ns = pings_least(link->smalls, link->small_count), .jitter_ns = link->jitter_ns,
-				    .rtt_ns = link->rtt_ns, .rtt_min_ns = link->rtt_min_ns, .lanes = link->lanes_up };
+				    .rtt_ns = link->rtt_ns, .rtt_min_ns = link->rtt_min_ns, .lanes = link->lanes_up,
+				    .bandwidth = link->bandwidth };
 
 	if (link->command) {
 		struct tcp_info info = { 0 };
@@ -826,13 +860,10 @@ void link_stats(const struct link *link, struct link_stats *stats_out)
 		stats.tls = conn_is_tls(link->command);
 	}
 	for (unsigned i = 0; i < LINK_LANES_MAX; i++) {
-		uint64_t sent, received, bandwidth;
+		uint64_t sent, received;
 
 		if (!link->lanes[i].lane)
 			continue;
-		bandwidth = lane_bandwidth(link->lanes[i].lane);
-		if (bandwidth > stats.bandwidth)
-			stats.bandwidth = bandwidth;
 		lane_bytes(link->lanes[i].lane, &sent, &received);
 		stats.saved += lane_saved(link->lanes[i].lane);
 		stats.sent += sent;

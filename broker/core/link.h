@@ -57,7 +57,7 @@ struct link_stats {
 	uint32_t retransmits;
 	uint64_t sent;
 	uint64_t received;
-	uint64_t bandwidth;   /* bytes a second towards the node, as the fastest bulk lane has seen it; 0: not yet */
+	uint64_t bandwidth;   /* bytes a second towards the node, over all bulk lanes; 0: not yet */
 	uint64_t saved;	      /* bytes that we did not send, since LZ4 stood for them */
 	unsigned lanes;
 	bool tls;

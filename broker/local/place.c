@@ -25,6 +25,8 @@
 #define PLACE_SHARE_LEAST_S 0.2 /* between two reports of which shares are told */
 #define PLACE_LEAVING_NS  (1500 * NS_PER_MS)
 #define PLACE_LEAVING_MAX 64u
+#define PLACE_PROBE_LESS  6.0 /* a probe that says so many times less than traffic has is believed; 4.6 was seen on a link that had not changed */
+#define PLACE_PROBE_MORE  4.0 /* likewise more; 2.1 was seen behind a shaper */
 #define PLACE_FRESH_NS	  (3 * NS_PER_S) /* a bandwidth that traffic has shown is believed for so long */
 
 /* A client that is gone, until its node has told what it used at the end. */
@@ -86,9 +88,15 @@ double place_now(const struct place *place)
 
 /* ---- servers ---- */
 
+/* Pings that are timed err: what each packet costs besides makes a link seem slower, what a shaper lets through at once makes it seem faster. */
+static bool contradicts(double probe, double traffic)
+{
+	return probe < traffic / PLACE_PROBE_LESS || probe > traffic * PLACE_PROBE_MORE;
+}
+
 /*
- * What a link carries. Traffic shows it best, while it is young; else the timed pings, as far as they can tell; else what the
- * interface says. An old value is kept only if nothing contradicts it.
+ * What a link carries. Traffic shows it best, while it is young, and later unless the timed pings contradict it; without traffic they tell, as
+ * far as they can; else the interface.
  */
 static double bandwidth_of(struct placed_server *placed, const struct link_stats *stats, uint64_t now)
 {
@@ -102,9 +110,10 @@ static double bandwidth_of(struct placed_server *placed, const struct link_stats
 	}
 	if (lane > 0 && now - placed->lane_ns < PLACE_FRESH_NS)
 		return most > 0 && most < lane ? most : lane;
-	if (stats->probe_tells && probe > 0)
+	if (stats->probe_tells && probe > 0 && (lane <= 0 || contradicts(probe, lane)))
 		return most > 0 && most < probe ? most : probe;
-	if (lane > 0 && (lane >= (double)LINK_PROBE_MAX || !stats->probe_tells))
+	/* More than pings can tell is a contradiction, too. */
+	if (lane > 0 && (lane * PLACE_PROBE_MORE >= (double)LINK_PROBE_MAX || !stats->probe_tells || probe > 0))
 		return most > 0 && most < lane ? most : lane;
 	return most;
 }

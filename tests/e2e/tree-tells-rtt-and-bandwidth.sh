@@ -18,7 +18,7 @@ start_bg node "$lanem" exec B --name "tree$$" -- "$OUT/bin/gleamd" --socket "$TM
 	--driver softgpu --no-fuse --key "$TMP/key"
 wait_for 20 log_has node "is ready" || fail "$(cat "$TMP/node.log")"
 start_bg client "$lanem" exec A --name "tree$$" -- "$OUT/bin/gleamd" --socket "$TMP/client.sock" --mount "$TMP/gleam" \
-	--server lab=198.18.0.2:4711 --key "$TMP/key" --lanes 1
+	--server lab=198.18.0.2:4711 --key "$TMP/key"
 wait_for 20 log_has client "is ready" || fail "$(cat "$TMP/client.log")"
 s=$TMP/gleam/servers/lab
 measured() { [ "$(cat "$s/rtt")" != - ]; }
