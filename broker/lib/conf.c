@@ -31,6 +31,7 @@ void conf_init(struct conf *conf)
 		.compress = true,
 		.keepalive_ms = 15000, /* with a quarter for the tick: a dead peer is noticed in less than 20 s */
 		.grace_ms = 20000,
+		.hold_ms = 600000,
 		.driver = "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
 		.cache_memory = CONF_UNSET,
 		.cache_disk = CONF_UNSET,
@@ -265,6 +266,8 @@ int conf_set(struct conf *conf, const char *section, const char *name, const cha
 		return seconds_set(&conf->keepalive_ms, value, 1000, 3600000, why, why_size);
 	if (IS("link", "grace"))
 		return seconds_set(&conf->grace_ms, value, 0, 3600000, why, why_size);
+	if (IS("link", "hold"))
+		return seconds_set(&conf->hold_ms, value, 0, 86400000, why, why_size);
 	if (IS("link", "compress")) {
 		if (strcmp(value, "auto") != 0 && strcmp(value, "off") != 0) {
 			snprintf(why, why_size, "`%s` is not auto or off", value);

@@ -6,7 +6,7 @@
  *	[servers] NAME = ADDRESS:PORT ...
  *	[node]    listen, driver, worker, user, warm, speed, sessions, sessions_per_link
  *	[scheduler] policy, migrate, profiles, discover
- *	[link]    lanes, keepalive, grace, direct, compress
+ *	[link]    lanes, keepalive, grace, hold, direct, compress
  *	[cache]   use (auto, on, off), memory, disk, dir (a directory, or no)
  *	[key]     file
  *	[tree]    mount (a directory, or no)
@@ -56,6 +56,7 @@ struct conf {
 	unsigned lanes;
 	uint64_t keepalive_ms;
 	uint64_t grace_ms;
+	uint64_t hold_ms; /* programs whose worker is gone wait so long for a checkpoint to be restored */
 	bool compress; /* LZ4 for bulk, where it pays */
 	bool direct; /* programs on this machine's own GPUs share memory with their workers */
 	char key_file[CONF_PATH_SIZE];

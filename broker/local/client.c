@@ -146,6 +146,68 @@ void client_end(struct client *client, enum session_end end, const char *why)
 	session_end_post(&client->mirror.shm, end);
 }
 
+/* It waits without a link, until then. */
+static void client_wait_until(struct client *client, uint64_t until_ns)
+{
+	client->wait_until_ns = until_ns;
+	loop_timer_set(client->loop, &client->timer, until_ns);
+}
+
+bool client_hold(struct client *client, const char *why)
+{
+	uint64_t hold_ns, now = loop_now_ns(client->loop);
+
+	/* If it has done something since, the checkpoint doesn't know of it. */
+	if (client->state != CLIENT_LIVE || client->direct || !client->saved.there || client->saved.sequence != client->seq ||
+	    client->saved.position != client->c2n.at || client->acknowledged != client->c2n.at)
+		return false;
+	hold_ns = broker_conf(client->broker)->hold_ms * NS_PER_MS;
+	if (!hold_ns)
+		return false;
+	if (client->move)
+		move_abandon(client->move, "its worker is gone");
+	client->taken = client->held = client->mending = false;
+	server_want_forget(client->server, &client->waiter);
+	loop_timer_clear(client->loop, &client->again);
+	if (client->on_link)
+		client_unlink(client);
+	if (!client->lost_ns)
+		client->lost_ns = now;
+	client->holds = true;
+	snprintf(client->reason, sizeof(client->reason), "%s", why);
+	client_wait_until(client, now + hold_ns);
+	log_warn("pid %d (%s): %s; its checkpoint may be restored within %.0f s (gleamctl restore %d)", client->pid, client->program, why,
+		 (double)hold_ns / (double)NS_PER_S, client->pid);
+	return true;
+}
+
+void client_waits(struct client *client, bool on)
+{
+	uint64_t now = loop_now_ns(client->loop);
+
+	if (!on) {
+		loop_timer_clear(client->loop, &client->timer);
+		loop_timer_clear(client->loop, &client->again);
+		server_want_forget(client->server, &client->waiter);
+		return;
+	}
+	if (client->state != CLIENT_LIVE || client->on_link)
+		return;
+	client_wait_until(client, client->wait_until_ns > now ? client->wait_until_ns : now + NS_PER_S);
+	if (!client->holds)
+		loop_timer_set(client->loop, &client->again, now);
+}
+
+void client_found(struct client *client)
+{
+	loop_timer_clear(client->loop, &client->timer);
+	loop_timer_clear(client->loop, &client->again);
+	client->holds = client->resuming = false;
+	client->on_link = client->owned = true;
+	client->lost_ns = 0;
+	client->reason[0] = 0;
+}
+
 /* Which functions the program called, for whoever reads the log: nobody can ask any more. */
 static void client_log_calls(const struct client *client)
 {
@@ -555,9 +617,13 @@ static void client_timer(void *arg)
 	} else if (client->state == CLIENT_LIVE) {
 		char text[sizeof(client->reason)];
 
-		snprintf(text, sizeof(text), "%.180s; it did not come back within %.1f s", client->reason,
-			 (double)broker_conf(client->broker)->grace_ms / 1000);
-		client_end(client, END_LINK_LOST, text);
+		if (client->holds)
+			snprintf(text, sizeof(text), "%.180s; no checkpoint was restored in time", client->reason);
+		else
+			snprintf(text, sizeof(text), "%.180s; it did not come back within %.1f s", client->reason,
+				 (double)broker_conf(client->broker)->grace_ms / 1000);
+		if (client->holds || !client_hold(client, text))
+			client_end(client, END_LINK_LOST, text);
 	}
 }
 
@@ -784,6 +850,9 @@ int client_message(struct client *client, const struct link_hdr *hdr, struct rea
 		uint32_t end = get_u32(body);
 		const char *why = get_str(body, LINK_TEXT_MAX);
 
+		/* Not what it has brought upon itself. */
+		if (!body->fault && (end == END_WORKER_DIED || end == END_SHUTDOWN) && client_hold(client, *why ? why : "its worker is gone"))
+			return 0;
 		client_end(client, body->fault || end == END_NONE ? END_PROTOCOL : (enum session_end)end,
 			   *why ? why : "the node ended it");
 		return 0;
@@ -806,7 +875,7 @@ void client_wait_for_link(struct client *client)
 	/* A new link that is lost before it has answered gives no more time. */
 	if (client->lost_ns == 0) {
 		client->lost_ns = loop_now_ns(client->loop);
-		loop_timer_set(client->loop, &client->timer, client->lost_ns + grace_ns);
+		client_wait_until(client, client->lost_ns + grace_ns);
 		log_warn("pid %d (%s): %s; its session waits up to %.1f s for it", client->pid, client->program, client->reason,
 			 (double)grace_ns / (double)NS_PER_S);
 	}
@@ -829,7 +898,7 @@ void client_link_lost(struct client *client, struct server *server, const char *
 		client_try(client);
 		return;
 	}
-	if (client->move) {
+	if (client->move && move_needs_link(client->move)) {
 		client_mend(client);
 		move_abandon(client->move, "the link to the program's server is lost");
 	}
@@ -838,7 +907,10 @@ void client_link_lost(struct client *client, struct server *server, const char *
 	if (client->state != CLIENT_LIVE)
 		return;
 	if (!even) {
-		client_end(client, END_LINK_LOST, "the link was lost in the middle of a move, while the program was held");
+		static const char text[] = "the link was lost in the middle of a move, while the program was held";
+
+		if (!client_hold(client, text))
+			client_end(client, END_LINK_LOST, text);
 		return;
 	}
 	snprintf(client->reason, sizeof(client->reason), "the link to %s is lost: %s", server_name(server), why);
@@ -1114,7 +1186,8 @@ bool client_view(const struct client *client, struct client_view *view_out)
 	if (client->state != CLIENT_OPENING && client->state != CLIENT_LIVE && client->state != CLIENT_DEAD)
 		return false;
 	view.server = client->server ? server_name(client->server) : "";
-	view.state = client->lost_ns ? "reconnecting" : client->move ? "moving" : states[client->state];
+	view.state = client->move ? move_state(client->move) : client->holds ? "held" : client->lost_ns ? "reconnecting" :
+		     states[client->state];
 	view.age_ns = loop_now_ns(client->loop) - client->born_ns;
 	view.pace = client->pace;
 	if (client->mirror.shm.base) {

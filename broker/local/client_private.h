@@ -12,6 +12,7 @@
 #include "broker/local/journal.h"
 #include "broker/local/baton.h"
 #include "broker/local/route.h"
+#include "broker/local/save.h"
 #include "broker/local/server.h"
 #include "broker/proto/span.h"
 #include "broker/local/wire.h"
@@ -59,6 +60,15 @@ struct client {
 	struct spans *spans; /* guarded by deliver_lock; of a traced session, else NULL */
 	bool resuming; /* on a new link, which hasn't answered yet: nothing flows out */
 	uint8_t token[RESUME_TOKEN_SIZE];
+	uint8_t identity[SAVE_IDENTITY_SIZE]; /* of the session, wherever it is; zeros before its first checkpoint */
+	/* The last checkpoint. Nothing that the program has seen is contradicted by it as long as no command was sent since. */
+	struct client_saved {
+		bool there;
+		uint64_t sequence;
+		uint64_t position;
+	} saved;
+	bool holds; /* its worker is gone for good, and it waits for somebody to restore that */
+	uint64_t wait_until_ns; /* without a link: for it, or for that */
 	bool owned; /* the token is this session's: we made it, or its node has said so */
 	bool adopted; /* an earlier daemon's */
 	uint64_t lost_ns; /* when the link was lost; 0: it is there, or nobody needs it */
@@ -167,6 +177,12 @@ void client_settings_use(struct client *client);
 struct baton_name client_baton_name(const struct client *client);
 void client_end(struct client *client, enum session_end end, const char *why);
 void client_refuse(struct client *client, enum session_end end, const char *why);
+/* Its worker is gone for good: it waits for its checkpoint to be restored, if that would be right. False: it has to end. */
+bool client_hold(struct client *client, const char *why);
+/* While a checkpoint is restored it doesn't wait for its old server, nor for the end of its time; @on: again. */
+void client_waits(struct client *client, bool on);
+/* It has a worker again, which isn't the old one. */
+void client_found(struct client *client);
 /* A packet to the client; borrowed. */
 int client_packet(struct client *client, const void *bytes, size_t size, const int *fds, unsigned fd_count);
 

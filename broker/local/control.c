@@ -23,6 +23,7 @@
 #include "broker/local/control_cache.h"
 #include "broker/local/control_sched.h"
 #include "broker/local/control_move.h"
+#include "broker/local/control_save.h"
 #include "broker/local/state.h"
 #include "broker/proto/times.h"
 #include "broker/proto/wire.h"
@@ -294,7 +295,8 @@ int control_answer(struct broker *broker, struct client *client, uid_t uid, cons
 {
 	struct json json = { 0 };
 
-	bool later = control_move(broker, client, uid, request, &json);
+	bool later = control_save(broker, client, uid, request, &fd, &json) ||
+		     (!json.size && !json.fault && control_move(broker, client, uid, request, &json));
 
 	if (!later && !json.size && !json.fault)
 		answer_make(broker, uid, request, &fd, &json);

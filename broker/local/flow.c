@@ -644,7 +644,8 @@ void client_resumed(struct client *client, struct reader *body)
 	if (end != END_NONE) {
 		snprintf(text, sizeof(text), "%.150s; the server does not go on with it: %.80s", client->reason,
 			 *why ? why : "it gave no reason");
-		client_end(client, (enum session_end)end, text);
+		if (!client_hold(client, text))
+			client_end(client, (enum session_end)end, text);
 		return;
 	}
 	if (body->fault || position > client->c2n.at || position < client->acknowledged || tail > position) {

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "broker/lib/clock.h"
 #include "broker/lib/log.h"
@@ -17,6 +19,7 @@
 #include "broker/local/cache.h"
 #include "broker/local/client_private.h"
 #include "broker/local/place.h"
+#include "broker/local/saver.h"
 #include "broker/local/wire.h"
 #include "gen/msg.h"
 #include "gen/ops.h"
@@ -38,8 +41,15 @@
  * LINK, ATTACH: a new worker comes. REST: the program runs. TAKE: no more of its commands go out, and those that have are waited for.
  * SAY: the old worker says something. WAIT: its work isn't done. FILL: the old worker's ring is brought to where the client's is. DRAIN: the new worker plays what
  * waits for it. END: it is asked whether it is what the old one was. ALIGN: its ring is brought to where the client's is. OVER.
+ *
+ * A checkpoint has a file instead of the new worker: no LINK and ATTACH, and after DRAIN the program goes on, SAVE: until the file is on
+ * disk. One that comes back has a file instead of the old worker: OPEN: it is looked at; and after ATTACH, PLAY: what is in it goes to
+ * the new worker; then DRAIN.
  */
-enum move_stage { STAGE_LINK, STAGE_ATTACH, STAGE_REST, STAGE_TAKE, STAGE_SAY, STAGE_WAIT, STAGE_FILL, STAGE_DRAIN, STAGE_END, STAGE_ALIGN, STAGE_OVER };
+enum move_stage {
+	STAGE_OPEN, STAGE_LINK, STAGE_ATTACH, STAGE_PLAY, STAGE_REST, STAGE_TAKE, STAGE_SAY, STAGE_WAIT, STAGE_FILL, STAGE_DRAIN, STAGE_SAVE,
+	STAGE_END, STAGE_ALIGN, STAGE_OVER,
+};
 
 struct move {
 	struct mirror mirror; /* first: of the new session */
@@ -47,7 +57,11 @@ struct move {
 	struct loop *loop;
 	struct client *client;
 	struct server *from;
-	struct server *to;
+	struct server *to; /* NULL: a checkpoint */
+	struct saver *saver;   /* a checkpoint's; else NULL */
+	struct loader *loader; /* one that comes back; else NULL */
+	bool loading;
+	struct save_info info; /* of either */
 	struct server_waiter waiter;
 	struct link *link; /* while on_link */
 	bool on_link;
@@ -84,6 +98,7 @@ struct move {
 	uint64_t moved_ns; /* something has happened */
 	uint64_t taken_ns; /* the client's ring was taken */
 	uint64_t held_ns;  /* it was taken for good; 0: it isn't */
+	uint64_t freed_ns; /* and went on, before the end; 0: it hasn't */
 	uint64_t drain_ns; /* the first look at whether all work is done */
 	uint64_t rest_ns;
 	char from_name[CONF_NAME_SIZE];
@@ -125,7 +140,11 @@ static void move_mirror_free(struct mirror *mirror)
 
 static void move_leave(struct move *move)
 {
-	server_want_forget(move->to, &move->waiter);
+	saver_free(move->saver);
+	loader_free(move->loader);
+	move->saver = NULL;
+	if (move->to)
+		server_want_forget(move->to, &move->waiter);
 	if (!move->on_link)
 		return;
 	link_mirror_remove(move->link, &move->mirror);
@@ -147,7 +166,8 @@ static void news_of(const struct move *move, struct move_news *news)
 		.why = "", .pid = move->client->pid, .program = move->client->program, .from = move->from_name, .to = move->to_name,
 		.phase = move->phase, .held = move->held_ns != 0, .bytes = move->bytes, .avoided = move->avoided,
 		.bytes_held = move->held_ns ? move->bytes - move->bytes_free : 0, .memory = move->memory, .left = move->left,
-		.pause_ns = move->held_ns ? now - move->held_ns : 0, .total_ns = now - move->begun_ns, .rounds = move->rounds,
+		.pause_ns = !move->held_ns ? 0 : (move->freed_ns ? move->freed_ns : now) - move->held_ns, .total_ns = now - move->begun_ns, .rounds = move->rounds,
+		.commands = move->info.sequence,
 	};
 	memcpy(news->phase_ns, move->phase_ns, sizeof(news->phase_ns));
 	news->phase_ns[move->phase] += now - move->phase_begun_ns;
@@ -191,11 +211,17 @@ static void move_over(struct move *move, bool done, const char *why)
 		link_send(move->link, LINK_DETACH, move->mirror.id, NULL, 0, NULL, 0);
 	move_leave(move);
 	move->client->move = NULL;
-	if (done)
+	/* Without a worker it waits on, for the one that it had or for another checkpoint. */
+	if (!done && move->loader)
+		client_waits(move->client, true);
+	if (done && !move->to)
+		log_info("checkpoint on %s: %" PRIu64 " bytes of memory, %" PRIu64 " written, %.1f ms held, %.2f s in all", move->from_name,
+			 move->memory, move->bytes, (double)news.pause_ns / 1e6, (double)news.total_ns / 1e9);
+	else if (done)
 		log_info("move: %s to %s: %" PRIu64 " bytes of memory, %" PRIu64 " sent, %.1f ms held, %.2f s in all", move->from_name,
 			 move->to_name, move->memory, move->bytes, (double)news.pause_ns / 1e6, (double)news.total_ns / 1e9);
 	else
-		log_warn("move: %s to %s: not done: %s", move->from_name, move->to_name, why);
+		log_warn("move: %s to %s: not done: %s", move->from_name, move->to ? move->to_name : "a file", why);
 	if (move->hear)
 		move->hear(move->arg, &news);
 	mirror_put(&move->mirror);
@@ -216,7 +242,9 @@ static void move_failed(struct move *move, const char *format, ...)
 	va_start(args, format);
 	vsnprintf(why, sizeof(why), format, args);
 	va_end(args);
-	client_mend(move->client);
+	/* One that has no worker has no ring that would have to be given back. */
+	if (!move->loader)
+		client_mend(move->client);
 	move_over(move, false, why);
 }
 
@@ -231,6 +259,12 @@ static void queue_add(struct move *move, const void *frame, uint32_t size)
 {
 	uint32_t room = RING_ALIGN(size);
 
+	if (move->saver) {
+		move->bytes += size;
+		if (!saver_put(move->saver, frame, size))
+			move_failed(move, "out of memory on this machine");
+		return;
+	}
 	if (move->queue_at == move->queue_size)
 		move->queue_at = move->queue_size = 0;
 	if (move->queue_size + room > move->queue_room) {
@@ -279,6 +313,12 @@ static bool queue_pump(struct move *move)
 		any = true;
 	}
 	return any;
+}
+
+/* What is said waits for whoever it is said to. */
+static bool queue_is_long(const struct move *move)
+{
+	return move->saver ? saver_is_behind(move->saver) : move->queue_size - move->queue_at > MOVE_QUEUE_MAX;
 }
 
 static bool new_has_all(const struct move *move)
@@ -498,6 +538,24 @@ static void new_frame(struct move *move, const uint8_t *frame, uint32_t size)
 	}
 }
 
+/* The program goes on while the file is written. */
+static void save_end(struct move *move)
+{
+	struct client *client = move->client;
+
+	move->info.sequence = client->seq;
+	move->info.position = client->c2n.at;
+	move->info.up = __atomic_load_n(&client->up_tail, __ATOMIC_ACQUIRE);
+	move->info.landings = move->landings;
+	move->info.memory = move->memory;
+	move->info.bytes = move->bytes;
+	move->freed_ns = clock_ns();
+	move->stage = STAGE_SAVE;
+	client_mend(client);
+	move_goes_to(move, MOVE_PHASE_SWITCH);
+	saver_end(move->saver, &move->info);
+}
+
 /* From here on the client's session is the new one. */
 static void move_switch(struct move *move)
 {
@@ -505,9 +563,16 @@ static void move_switch(struct move *move)
 	struct link *old = client->link;
 	uint32_t session = client->mirror.id;
 
-	link_mirror_remove(old, &client->mirror);
-	cache_client_left(client->cache);
-	link_send(old, LINK_DETACH, session, NULL, 0, NULL, 0);
+	if (move->loader) {
+		/* Should it come back it is told. */
+		if (client->owned)
+			server_orphan(move->from, client->token);
+		client_found(client);
+	} else {
+		link_mirror_remove(old, &client->mirror);
+		cache_client_left(client->cache);
+		link_send(old, LINK_DETACH, session, NULL, 0, NULL, 0);
+	}
 	link_mirror_remove(move->link, &move->mirror);
 	move->on_link = false;
 	pthread_mutex_lock(&client->deliver_lock);
@@ -555,7 +620,7 @@ bool move_poll(struct move *move)
 	switch (move->stage) {
 	case STAGE_REST:
 		/* What was said is with the new worker, or nearly, before more is asked for. */
-		if (now < move->rest_ns || move->queue_size - move->queue_at > MOVE_QUEUE_MAX || (move->last && !new_has_all(move)))
+		if (now < move->rest_ns || queue_is_long(move) || (move->last && !new_has_all(move)))
 			break;
 		old_take(move);
 		return true;
@@ -587,7 +652,7 @@ bool move_poll(struct move *move)
 		return true;
 	case STAGE_DRAIN:
 		if (!move->final) {
-			if (move->queue_size - move->queue_at > MOVE_QUEUE_MAX)
+			if (queue_is_long(move))
 				break;
 			old_ask(move);
 			return true;
@@ -595,7 +660,16 @@ bool move_poll(struct move *move)
 		/* Also the frames that came by bulk lanes. */
 		if (!new_has_all(move) || client_bulk_seen(client) < move->bulk)
 			break;
-		new_end(move);
+		if (move->saver)
+			save_end(move);
+		else
+			new_end(move);
+		return true;
+	case STAGE_PLAY:
+		if (move->loading || queue_is_long(move))
+			break;
+		move->loading = true;
+		loader_next(move->loader);
 		return true;
 	case STAGE_ALIGN:
 		if (!wire_fill(&move->new, client->c2n.at) || move->new.tail != move->new.at)
@@ -613,7 +687,8 @@ static void move_timer(void *arg)
 	struct move *move = arg;
 	uint64_t now = loop_now_ns(move->loop);
 
-	if (now - move->moved_ns > MOVE_STUCK_NS && move->stage != STAGE_REST) {
+	/* A file may be large, and its disk slow. */
+	if (now - move->moved_ns > MOVE_STUCK_NS && move->stage != STAGE_REST && move->stage != STAGE_OPEN) {
 		move_failed(move, "nothing happened for %u s", (unsigned)(MOVE_STUCK_NS / NS_PER_S));
 		return;
 	}
@@ -649,8 +724,8 @@ int move_message(struct mirror *mirror, const struct link_hdr *hdr, struct reade
 			move_failed(move, "%s: %s", move->to_name, *why ? why : "it refused without a reason");
 			return 0;
 		}
-		move->stage = STAGE_REST;
-		move_goes_to(move, MOVE_PHASE_CHECK);
+		move->stage = move->loader ? STAGE_PLAY : STAGE_REST;
+		move_goes_to(move, move->loader ? MOVE_PHASE_COPY : MOVE_PHASE_CHECK);
 		loop_nudge(move->loop);
 		return 0;
 	}
@@ -738,14 +813,15 @@ static void move_begin(void *arg)
 
 	move->timer.fire = move_timer;
 	loop_timer_set(move->loop, &move->timer, loop_now_ns(move->loop) + NS_PER_S);
-	server_want(move->to, &move->waiter);
+	if (move->stage == STAGE_LINK)
+		server_want(move->to, &move->waiter);
+	else if (move->stage == STAGE_REST)
+		move_goes_to(move, MOVE_PHASE_CHECK);
 }
 
-int move_start(struct broker *broker, struct client *client, struct server *to, int gpu, move_hear *hear, void *arg, char *why,
-	       size_t why_size)
+/* Whether the old worker can be asked. */
+static int move_may(const struct client *client, char *why, size_t why_size)
 {
-	struct move *move;
-
 	if (client->state != CLIENT_LIVE) {
 		snprintf(why, why_size, "pid %d has no live session", client->pid);
 		return -ESRCH;
@@ -768,12 +844,20 @@ int move_start(struct broker *broker, struct client *client, struct server *to, 
 		snprintf(why, why_size, "pid %d has no link to its server at the moment", client->pid);
 		return -EAGAIN;
 	}
-	move = calloc(1, sizeof(*move));
+	return 0;
+}
+
+/* It begins in the next round, with @stage. */
+static struct move *move_new(struct broker *broker, struct client *client, struct server *to, int gpu, enum move_stage stage,
+			     move_hear *hear, void *arg)
+{
+	struct move *move = calloc(1, sizeof(*move));
+
 	if (!move || getrandom(move->token, sizeof(move->token), 0) != (ssize_t)sizeof(move->token)) {
 		free(move);
-		snprintf(why, why_size, "out of memory");
-		return -ENOMEM;
+		return NULL;
 	}
+	move->stage = stage;
 	mirror_init(&move->mirror);
 	move->mirror.id = broker_session_take(broker);
 	move->mirror.shm.fd = -1;
@@ -786,7 +870,7 @@ int move_start(struct broker *broker, struct client *client, struct server *to, 
 	move->to = to;
 	move->gpu = gpu;
 	snprintf(move->from_name, sizeof(move->from_name), "%s", server_name(client->server));
-	snprintf(move->to_name, sizeof(move->to_name), "%s", server_name(to));
+	snprintf(move->to_name, sizeof(move->to_name), "%s", to ? server_name(to) : "");
 	move->waiter.done = move_linked;
 	move->hear = hear;
 	move->arg = arg;
@@ -797,11 +881,191 @@ int move_start(struct broker *broker, struct client *client, struct server *to, 
 	/* From the loop, so that hear() is never called from here. */
 	move->timer.fire = move_begin;
 	loop_timer_set(move->loop, &move->timer, loop_now_ns(move->loop));
-	log_info("pid %d (%s): is moved from %s to %s", client->pid, client->program, move->from_name, move->to_name);
+	return move;
+}
+
+int move_start(struct broker *broker, struct client *client, struct server *to, int gpu, move_hear *hear, void *arg, char *why,
+	       size_t why_size)
+{
+	int err = move_may(client, why, why_size);
+
+	if (err)
+		return err;
+	if (!move_new(broker, client, to, gpu, STAGE_LINK, hear, arg)) {
+		snprintf(why, why_size, "out of memory");
+		return -ENOMEM;
+	}
+	log_info("pid %d (%s): is moved from %s to %s", client->pid, client->program, server_name(client->server), server_name(to));
 	return 0;
+}
+
+/* ---- checkpoints ---- */
+
+static void save_heard(void *arg, bool over, int err)
+{
+	struct move *move = arg;
+	struct client *client = move->client;
+
+	move->moved_ns = loop_now_ns(move->loop);
+	loop_nudge(move->loop);
+	if (err) {
+		move_failed(move, "the checkpoint can't be written: %s", strerror(-err));
+	} else if (over) {
+		client->saved = (struct client_saved){ .there = true, .sequence = move->info.sequence, .position = move->info.position };
+		move_over(move, true, "");
+	}
+}
+
+int move_save(struct broker *broker, struct client *client, int fd, move_hear *hear, void *arg, char *why, size_t why_size)
+{
+	int err = move_may(client, why, why_size);
+	struct save_info info = { .pid = (uint32_t)client->pid, .uid = (uint32_t)client->uid, .made_s = (uint64_t)time(NULL) };
+	struct move *move;
+
+	if (err) {
+		close(fd);
+		return err;
+	}
+	/* At the first: one that a daemon has taken over from another one has none. */
+	if (memcmp(client->identity, info.identity, sizeof(info.identity)) == 0 &&
+	    getrandom(client->identity, sizeof(client->identity), 0) != (ssize_t)sizeof(client->identity)) {
+		close(fd);
+		snprintf(why, why_size, "no random number");
+		return -EIO;
+	}
+	memcpy(info.identity, client->identity, sizeof(info.identity));
+	snprintf(info.program, sizeof(info.program), "%.*s", (int)sizeof(info.program) - 2, client->program);
+	move = move_new(broker, client, NULL, -1, STAGE_REST, hear, arg);
+	if (!move) {
+		close(fd);
+		snprintf(why, why_size, "out of memory");
+		return -ENOMEM;
+	}
+	move->info = info;
+	move->saver = saver_new(move->loop, fd, &info, save_heard, move);
+	if (!move->saver) {
+		move->hear = NULL;
+		move_over(move, false, "out of memory");
+		snprintf(why, why_size, "out of memory");
+		return -ENOMEM;
+	}
+	log_info("pid %d (%s): a checkpoint is made on %s", client->pid, client->program, move->from_name);
+	return 0;
+}
+
+/* ---- they come back ---- */
+
+/* @why: not this one. */
+static bool load_fits(const struct move *move, char *why, size_t why_size)
+{
+	const struct client *client = move->client;
+	const struct save_info *info = &move->info;
+
+	if (!client->saved.there || memcmp(info->identity, client->identity, sizeof(info->identity)) != 0) {
+		snprintf(why, why_size, "the checkpoint is of another session (pid %u, %.100s), or of a gleamd that was restarted since", info->pid,
+			 info->program);
+		return false;
+	}
+	if (info->sequence == client->seq && info->position == client->c2n.at && client->acknowledged == client->c2n.at &&
+	    info->up == __atomic_load_n(&client->up_tail, __ATOMIC_ACQUIRE))
+		return true;
+	snprintf(why, why_size, "pid %d has gone on since the checkpoint by %" PRIu64 " commands, and what it has seen of them can't be taken "
+		 "back: the checkpoint would contradict it", client->pid, client->seq - info->sequence);
+	return false;
+}
+
+static void load_opened(void *arg, const struct save_info *info, const char *why)
+{
+	struct move *move = arg;
+	char text[MOVE_WHY_SIZE];
+
+	if (!info) {
+		move_failed(move, "the checkpoint: %s", why);
+		return;
+	}
+	move->info = *info;
+	move->memory = info->memory;
+	move->moved_ns = loop_now_ns(move->loop);
+	if (!load_fits(move, text, sizeof(text))) {
+		move_failed(move, "%s", text);
+		return;
+	}
+	move->stage = STAGE_LINK;
+	server_want(move->to, &move->waiter);
+}
+
+static void load_frames(void *arg, const uint8_t *frames, uint32_t size, const char *why)
+{
+	struct move *move = arg;
+
+	move->loading = false;
+	move->moved_ns = loop_now_ns(move->loop);
+	loop_nudge(move->loop);
+	if (*why) {
+		move_failed(move, "the checkpoint: %s", why);
+		return;
+	}
+	for (uint32_t at = 0; at < size && move->stage == STAGE_PLAY;) {
+		struct frame_hdr hdr;
+
+		memcpy(&hdr, frames + at, sizeof(hdr));
+		queue_add(move, frames + at, hdr.size);
+		at += RING_ALIGN(hdr.size);
+	}
+	if (!frames && move->stage == STAGE_PLAY) {
+		move->landings = move->info.landings;
+		move->final = true;
+		move->stage = STAGE_DRAIN;
+		move_goes_to(move, MOVE_PHASE_SWITCH);
+	}
+}
+
+int move_load(struct broker *broker, struct client *client, struct server *to, int gpu, int fd, move_hear *hear, void *arg, char *why,
+	      size_t why_size)
+{
+	static const struct loader_ops ops = { .opened = load_opened, .frames = load_frames };
+	struct move *move = NULL;
+	int err = 0;
+
+	if (client->state != CLIENT_LIVE || client->direct) {
+		snprintf(why, why_size, "pid %d has no session that could go on", client->pid);
+		err = -ESRCH;
+	} else if (client->on_link || !client->lost_ns) {
+		snprintf(why, why_size, "pid %d has its worker on %s, and needs no checkpoint; gleamctl migrate moves it", client->pid,
+			 server_name(client->server));
+		err = -EALREADY;
+	} else if (client->move) {
+		snprintf(why, why_size, "pid %d is being restored already", client->pid);
+		err = -EBUSY;
+	} else {
+		move = move_new(broker, client, to, gpu, STAGE_OPEN, hear, arg);
+		if (!move) {
+			snprintf(why, why_size, "out of memory");
+			err = -ENOMEM;
+		}
+	}
+	if (err) {
+		close(fd);
+		return err;
+	}
+	move->loader = loader_new(move->loop, fd, &ops, move);
+	if (!move->loader) {
+		move->hear = NULL;
+		move_abandon(move, "out of memory");
+		snprintf(why, why_size, "out of memory");
+		return -ENOMEM;
+	}
+	client_waits(client, false);
+	log_info("pid %d (%s): a checkpoint is restored on %s", client->pid, client->program, move->to_name);
+	return 0;
+}
+
+bool move_needs_link(const struct move *move)
+{
+	return move->stage != STAGE_SAVE;
 }
 
 const char *move_state(const struct move *move)
 {
-	return move->held_ns || move->stage == STAGE_TAKE || move->stage == STAGE_SAY ? "held" : "moving";
+	return !move->to ? "live" : move->loader ? "restoring" : "moving";
 }

@@ -51,6 +51,7 @@ struct move_news {
 	uint64_t total_ns;
 	uint64_t phase_ns[MOVE_PHASES];
 	unsigned rounds; /* turns over its memory while it ran */
+	uint64_t commands; /* a checkpoint: those that the program had sent */
 };
 
 /* From the loop: at each step, now and then while it goes on, and at the end, whatever becomes of it. */
@@ -61,6 +62,16 @@ typedef void move_hear(void *arg, const struct move_news *news);
  */
 int move_start(struct broker *broker, struct client *client, struct server *to, int gpu, move_hear *hear, void *arg, char *why,
 	       size_t why_size);
+/*
+ * A checkpoint of the client's session is written to @fd, which is taken, also on failure. The program is held only as for a move.
+ */
+int move_save(struct broker *broker, struct client *client, int fd, move_hear *hear, void *arg, char *why, size_t why_size);
+/*
+ * A client whose server is lost goes on with a worker on @to that becomes what the checkpoint in @fd says; @fd is taken, also on failure.
+ * That is the client's last one, and it has sent no command since, or it is refused: what it has seen isn't contradicted.
+ */
+int move_load(struct broker *broker, struct client *client, struct server *to, int gpu, int fd, move_hear *hear, void *arg, char *why,
+	      size_t why_size);
 /* Whoever would hear is gone. */
 void move_unheard(struct move *move);
 /* The client ends, or its link is lost: the move is given up. */
@@ -74,6 +85,10 @@ bool move_frame(struct move *move, const uint8_t *frame, uint32_t size);
 int move_message(struct mirror *mirror, const struct link_hdr *hdr, struct reader *body);
 void move_link_lost(struct move *move, struct server *server, const char *why);
 
+/* Whether it ends with the client's link. */
+bool move_needs_link(const struct move *move);
+
+/* Of the client meanwhile, for people: moving, restoring; live while a checkpoint is made. */
 const char *move_state(const struct move *move);
 
 #endif

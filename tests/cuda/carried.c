@@ -4,8 +4,8 @@
  * memory of the program's own (mapped, twice, read-only, not at all), device printf, and failures that are told later; beside a model on
  * the CPU, in an order that the seed gives.
  *
- *	carried [STEPS [SEED [FILE]]]	FILE: goes on until there is that file. How far it is is told on stderr. CARRIED_SAFE in the
- *	environment: nothing fails
+ *	carried [STEPS [SEED [FILE [PAUSE]]]]	FILE: goes on until there is that file. How far it is is told on stderr. PAUSE: in the middle
+ *	nothing is done until there is that file. CARRIED_SAFE in the environment: nothing fails
  *	carried latch FILE		fails without being told so, waits for the file, and is told then
  *	carried peers FILE		two GPUs whose kernels write to each other's memory, until there is that file
  *	carried lost|linking|shared FILE	what can't be moved, until there is that file
@@ -722,6 +722,10 @@ int main(int argc, char **argv)
 	/* A real driver may take such a fill for a fault of a kernel. */
 	read_only = getenv("CARRIED_SAFE") ? 0 : read_only_memory();
 	for (unsigned i = 0; i < steps || (argc > 3 && access(argv[3], F_OK) != 0); i++) {
+		if (argc > 4 && i == steps / 2) {
+			fprintf(stderr, "step: it pauses\n");
+			wait_for_file(argv[4]);
+		}
 		one(read_only);
 		if (argc > 3 && i % 10 == 0)
 			fprintf(stderr, "step %u\n", i);

@@ -29,12 +29,13 @@ static void test_all_settings(void **state)
 				    "[servers]\na = 10.0.0.1:4711\nb = [::1]:99\na = 10.0.0.2\n"
 				    "[node]\nlisten = 0.0.0.0:4711\ndriver = softgpu\nworker = /w\nuser = me\nwarm = 0\n"
 				    "sessions = 9\nsessions_per_link = 3\n"
-				    "[link]\nlanes = 16\nkeepalive = 2.5\ngrace = 0\ndirect = no\ncompress = off\n[key]\nfile = /k\n[tree]\nmount = no\n"
+				    "[link]\nlanes = 16\nkeepalive = 2.5\ngrace = 0\nhold = 7200\ndirect = no\ncompress = off\n[key]\nfile = /k\n[tree]\nmount = no\n"
 				    "[cache]\nuse = on\nmemory = 512M\ndisk = 3T\ndir = /c\n",
 				    why, sizeof(why)),
 			 0);
 	assert_string_equal(conf.socket, "/tmp/s");
 	assert_int_equal(conf.log, LOG_LEVEL_DEBUG);
+	assert_int_equal(conf.hold_ms, 7200000);
 	assert_int_equal(conf.server_count, 2);
 	assert_string_equal(conf.servers[0].name, "a");
 	assert_string_equal(conf.servers[0].address, "10.0.0.2");

@@ -240,15 +240,20 @@ json_t *ask_with(const char *socket_path, const char *cmd, json_t *args, int pas
 	return answer;
 }
 
-json_t *ask_hearing(const char *socket_path, const char *cmd, json_t *args, ask_news *news, void *arg)
+json_t *ask_hearing_with(const char *socket_path, const char *cmd, json_t *args, int passed, ask_news *news, void *arg)
 {
 	struct hearer hearer = { news, arg };
 	char why[WHY_SIZE];
-	json_t *answer = ask_passing(socket_path, cmd, args, -1, &hearer, why, sizeof(why));
+	json_t *answer = ask_passing(socket_path, cmd, args, passed, &hearer, why, sizeof(why));
 
 	if (!answer)
 		fprintf(stderr, "gleamctl: %s\n", why);
 	return answer;
+}
+
+json_t *ask_hearing(const char *socket_path, const char *cmd, json_t *args, ask_news *news, void *arg)
+{
+	return ask_hearing_with(socket_path, cmd, args, -1, news, arg);
 }
 
 json_t *ask(const char *socket_path, const char *cmd, json_t *args)

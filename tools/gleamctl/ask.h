@@ -25,6 +25,8 @@ json_t *ask_with(const char *socket_path, const char *cmd, json_t *args, int pas
 /* The same for what takes time: @news gets what the daemon tells meanwhile. */
 typedef void ask_news(void *arg, const json_t *news);
 json_t *ask_hearing(const char *socket_path, const char *cmd, json_t *args, ask_news *news, void *arg);
+/* Both. */
+json_t *ask_hearing_with(const char *socket_path, const char *cmd, json_t *args, int passed, ask_news *news, void *arg);
 /* The same for whoever has no stderr: the line goes to @why. */
 json_t *ask_quietly(const char *socket_path, const char *cmd, json_t *args, char *why, size_t why_size);
 

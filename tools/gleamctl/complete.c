@@ -58,7 +58,7 @@ static void offer_argument(const char *begun, const char *socket, const char *wo
 		offer_servers(begun, socket);
 	else if (strncmp(rest, "PID", 3) == 0)
 		offer_pids(begun, socket);
-	else if (strstr(rest, "FILE") || strncmp(rest, "PATH", 4) == 0)
+	else if (strstr(rest, "FILE") || strncmp(rest, "PATH", 4) == 0 || strncmp(rest, "DIR", 3) == 0)
 		puts(":files");
 	else if (strncmp(rest, "PROGRAM", 7) == 0)
 		puts(":programs");

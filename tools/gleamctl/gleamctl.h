@@ -33,6 +33,7 @@ struct options {
 	const char *listen;
 	const char *code;
 	const char *name;
+	const char *every;    /* checkpoint: seconds */
 	bool undo;	      /* drain */
 	bool no_move;	      /* drain */
 	const char *chrome; /* trace: file to write */
@@ -76,6 +77,9 @@ int cache_command(const struct options *options);
 int migrate_command(const struct options *options);
 /* drain of a server whose programs are moved. */
 int drain_moves(const struct options *options, const char *server);
+/* checkpoint.c */
+int checkpoint_command(const struct options *options);
+int restore_command(const struct options *options);
 /* doctor.c */
 int doctor_command(const struct options *options);
 /* pair.c */

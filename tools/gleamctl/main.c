@@ -66,6 +66,23 @@ const struct command commands[] = {
 	  "GPU             number of a GPU of that server (default: as the program's settings say)\n"
 	  "\n" HELP_COMMON,
 	  1, 2, "js", migrate_command },
+	{ "checkpoint", "PID DIR", "write the state of a program's GPU into DIR, so that it can go on when its server is lost",
+	  "The program goes on meanwhile, and is held for a moment at the end, as by migrate. DIR is made for its owner alone, and\n"
+	  "DIR/checkpoint, which nobody else may read, has what lies in GPU memory; a newer one replaces it when it is whole.\n"
+	  "Only what a program did before it can come back: see restore.\n"
+	  "\n"
+	  "  --every S       again and again, each S seconds (1 to 86400), where the program has done anything since; until it ends\n"
+	  HELP_COMMON,
+	  2, 2, "jse", checkpoint_command },
+	{ "restore", "PID DIR [SERVER[:GPU]]", "let a program whose server is lost go on from the checkpoint in DIR",
+	  "PID is the same process, which still runs: while its checkpoint is its last word it is held, when its server is lost, for\n"
+	  "[link] hold (10 minutes). A program that has used the GPU since the checkpoint is not held and can't be restored: what it\n"
+	  "has seen since would be contradicted. Whatever is refused leaves it held.\n"
+	  "\n"
+	  "SERVER          where to (default: another one than it was on, if one is there)\n"
+	  "GPU             number of a GPU of that server (default: as the program's settings say)\n"
+	  "\n" HELP_COMMON,
+	  2, 3, "js", restore_command },
 	{ "key", "new|show [FILE]", "make the key that daemons share, or show whose it is (never the secret)",
 	  "  new             make a key in FILE (default: /etc/gleam/key for root, ~/.config/gleam/key otherwise);\n"
 	  "                  a file that is there is never overwritten\n"
@@ -140,6 +157,7 @@ const struct option long_options[] = {
 	{ "chrome", required_argument, NULL, 'O' },
 	{ "memory", required_argument, NULL, 'M' },
 	{ "priority", required_argument, NULL, 'p' },
+	{ "every", required_argument, NULL, 'e' },
 	{ "undo", no_argument, NULL, 'u' },
 	{ "no-move", no_argument, NULL, 'm' },
 	{ "help", no_argument, NULL, OPT_HELP },
@@ -165,6 +183,7 @@ static const struct {
 	{ 'O', offsetof(struct options, chrome) },
 	{ 'M', offsetof(struct options, memory) },
 	{ 'C', offsetof(struct options, code) },
+	{ 'e', offsetof(struct options, every) },
 	{ 'n', offsetof(struct options, name) },
 };
 

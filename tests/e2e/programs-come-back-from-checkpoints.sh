@@ -1,0 +1,174 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# time-limit: 120
+# A checkpoint of a program that then does nothing is its last word: its server is killed, the program is held, and goes on elsewhere from
+# the file with the same results, bit for bit. One that has gone on since isn't contradicted: it ends, or is refused. Files that are cut off,
+# changed, of another version or another program are refused, and the program stays held; nobody else may read what is in them.
+. "$(dirname "$0")/../lib/e2e.sh"
+. "$(dirname "$0")/../lib/gleam.sh"
+need_built bin/gleamctl tests/cuda/checksum tests/cuda/carried
+
+export GLEAM_SOFTGPU_MEMORY=512M
+PORT=$(free_port) B_PORT=$(free_port)
+node_up() { # NAME PORT
+	start_bg "$1" "$OUT/bin/gleamd" --no-fuse --socket "$TMP/$1.sock" --listen "127.0.0.1:$2" --driver "$OUT/lib/libsoftcuda.so" \
+		--key "$TMP/key" --log debug
+	wait_for 15 grep -q 'is warm' "$TMP/$1.log" || fail "no warm worker: $(tail -5 "$TMP/$1.log")"
+}
+printf '[link]\ngrace = 1\nhold = 60\n[key]\nfile = %s\n[servers]\ngpu = 127.0.0.1:%d\nb = 127.0.0.1:%d\n' "$TMP/key" "$PORT" "$B_PORT" \
+	>"$TMP/broker.conf"
+path_up -- --config "$TMP/broker.conf"
+node_up b "$B_PORT"
+ctl() { "$OUT/bin/gleamctl" "$@" --socket "$TMP/gleamd.sock"; }
+state_of() { # PID
+	ctl clients --json | python3 -c 'import json, sys
+print([c["state"] for c in json.load(sys.stdin)["clients"] if c["pid"] == int(sys.argv[1])][0])' "$1"
+}
+is_state() { [ "$(state_of "$1")" = "$2" ]; }
+# refused WHY ARGUMENT...
+refused() {
+	local why=$1
+	shift
+	same "status of gleamctl $*" 1 "$(status_of ctl "$@")"
+	grep -q -- "$why" "$TMP/status.out" || fail "$*: $(cat "$TMP/status.out")"
+}
+# start NAME PROGRAM ARGUMENT...: on the server gpu
+start() {
+	local name=$1
+	shift
+	start_bg "$name" env GLEAM_SERVER=gpu LD_LIBRARY_PATH="$OUT/lib" "$OUT/tests/cuda/$1" "${@:2}"
+}
+right() { # NAME
+	wait "$(bg_pid "$1")" || fail "$1: $(grep -E 'wrong|failed|CUDA_ERROR' "$TMP/$1.log" | head -5)"
+	grep -q '^[1-9][0-9]* passed, 0 failed' "$TMP/$1.log" || fail "$1: $(tail -3 "$TMP/$1.log")"
+}
+
+# ---- wrong wishes ----
+same "usage" 2 "$(status_of ctl checkpoint)"
+same "usage" 2 "$(status_of ctl checkpoint x "$TMP/c")"
+same "usage" 2 "$(status_of ctl checkpoint 1 "$TMP/c" --every 0)"
+same "usage" 2 "$(status_of ctl restore 1)"
+refused "no program of yours" checkpoint 999999 "$TMP/c"
+[ ! -e "$TMP/c/checkpoint" ] && [ ! -e "$TMP/c/checkpoint.new" ] || fail "a file is left of a checkpoint that there isn't"
+mkdir -m 777 "$TMP/open"
+refused "others may write there" checkpoint 999999 "$TMP/open"
+
+# ---- programs that pause: all they have, and much beside a model on the CPU ----
+cuda carried 300 7 >"$TMP/still.out" || fail "$(grep -v ^block "$TMP/still.out" | tail -3)"
+start pauses carried 300 7 "$TMP/go" "$TMP/pause"
+start other carried 300 8 "$TMP/go" "$TMP/pause"
+start busy checksum 10 2 0 "$TMP/enough"
+for name in pauses other; do
+	wait_for 30 grep -q '^step: it pauses' "$TMP/$name.log" || fail "$name does not pause: $(tail -3 "$TMP/$name.log")"
+done
+wait_for 30 grep -q step "$TMP/busy.log" || fail "busy does not start"
+pid=$(bg_pid pauses)
+ctl checkpoint "$pid" "$TMP/c" >"$TMP/ctl.out" || fail "$(cat "$TMP/ctl.out")"
+say "$(cat "$TMP/ctl.out")"
+same "mode of the file" 600 "$(stat -c %a "$TMP/c/checkpoint")"
+same "mode of the folder" 700 "$(stat -c %a "$TMP/c")"
+[ ! -e "$TMP/c/checkpoint.new" ] || fail "the temporary file is left"
+ctl checkpoint "$(bg_pid other)" "$TMP/other" --json >"$TMP/ctl.json" || fail "$(cat "$TMP/ctl.json")"
+python3 "$TOP/tests/lib/schema.py" "$TOP/docs/json/gleamctl.schema.json" checkpoint "$TMP/ctl.json" || fail "$(cat "$TMP/ctl.json")"
+ctl checkpoint "$(bg_pid busy)" "$TMP/busy" >/dev/null || fail "no checkpoint of a busy program"
+refused "needs no checkpoint" restore "$pid" "$TMP/c" b
+# Again and again, where anything has changed: not here.
+start_bg every "$OUT/bin/gleamctl" checkpoint "$pid" "$TMP/c" --every 1 --socket "$TMP/gleamd.sock"
+wait_for 10 grep -q '^checkpoint of' "$TMP/every.log"
+inode=$(stat -c %i "$TMP/c/checkpoint")
+sleep 2.5
+same "another checkpoint of a program that does nothing" "$inode" "$(stat -c %i "$TMP/c/checkpoint")"
+stop_bg every INT || fail "gleamctl checkpoint --every ended with status $?"
+
+# ---- its server is gone for good ----
+stop_bg node KILL || true
+wait_for 10 is_state "$pid" held || fail "it is not held: $(state_of "$pid")"
+# What came after a checkpoint is not known any more: such a program ends as without one.
+wait "$(bg_pid busy)" && fail "a program that has gone on since its checkpoint lives"
+grep -q 'CUDA_ERROR_DEVICE_UNAVAILABLE' "$TMP/busy.log" || fail "busy: $(tail -3 "$TMP/busy.log")"
+refused "no program of yours" restore "$(bg_pid busy)" "$TMP/busy" b
+
+# ---- files that are none: refused, and it stays held ----
+mkdir -m 700 "$TMP/bad"
+bad() { # WHY
+	chmod 600 "$TMP/bad/checkpoint"
+	refused "$1" restore "$pid" "$TMP/bad" b
+	is_state "$pid" held || fail "it is $(state_of "$pid") after a checkpoint that was refused ($1)"
+}
+refused "No such file" restore "$pid" "$TMP/bad" b
+head -c 100000 "$TMP/c/checkpoint" >"$TMP/bad/checkpoint"
+bad "it is cut off"
+head -c -1 "$TMP/c/checkpoint" >"$TMP/bad/checkpoint"
+bad "it is cut off"
+: >"$TMP/bad/checkpoint"
+bad "it is cut off"
+(cat "$TMP/c/checkpoint" && echo) >"$TMP/bad/checkpoint"
+bad "it is damaged"
+change() { # OFFSET: one byte
+	cp "$TMP/c/checkpoint" "$TMP/bad/checkpoint"
+	printf '\xa5' | dd of="$TMP/bad/checkpoint" bs=1 seek="$1" conv=notrunc status=none
+}
+change 200000
+bad "it is damaged"
+change 0
+bad "it is no checkpoint"
+change 8
+bad "it is of version 165 of the format"
+change 20
+bad "made by another version of Gleam"
+cp "$TMP/other/checkpoint" "$TMP/bad/checkpoint"
+bad "it\|the checkpoint is of another session (pid $(bg_pid other)"
+refused "there is no server" restore "$pid" "$TMP/c" nowhere
+refused "has 1 GPUs" restore "$pid" "$TMP/c" b:7
+if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
+	same "another user reads it" 1 "$(status_of setpriv --reuid 65533 --regid 65533 --clear-groups cat "$TMP/c/checkpoint")"
+fi
+
+# ---- and it goes on ----
+ctl restore "$pid" "$TMP/c" b >"$TMP/ctl.out" || fail "$(cat "$TMP/ctl.out")"
+say "$(cat "$TMP/ctl.out")"
+is_state "$pid" live || fail "it is $(state_of "$pid") after the restore"
+refused "needs no checkpoint" restore "$pid" "$TMP/c" b
+ctl restore "$(bg_pid other)" "$TMP/other" --json >"$TMP/ctl.json" || fail "$(cat "$TMP/ctl.json")"
+python3 "$TOP/tests/lib/schema.py" "$TOP/docs/json/gleamctl.schema.json" restore "$TMP/ctl.json" || fail "$(cat "$TMP/ctl.json")"
+touch "$TMP/pause" "$TMP/go"
+right pauses
+right other
+same "results of the program that was restored" "$(grep -E '^(block|checksum)' "$TMP/still.out")" \
+	"$(grep -E '^(block|checksum)' "$TMP/pauses.log")"
+
+# ---- a server that was started again knows nothing of it; one that goes on before its server is lost ----
+node_up node "$PORT"
+start again carried 300 9 "$TMP/go" "$TMP/again"
+start on carried 300 10 "$TMP/go" "$TMP/on"
+for name in again on; do
+	wait_for 30 grep -q '^step: it pauses' "$TMP/$name.log" || fail "$name does not pause: $(tail -3 "$TMP/$name.log")"
+	ctl checkpoint "$(bg_pid $name)" "$TMP/$name.d" >/dev/null || fail "no checkpoint of $name"
+done
+touch "$TMP/on"
+right on
+stop_bg node KILL || true
+node_up node "$PORT"
+pid=$(bg_pid again)
+wait_for 10 is_state "$pid" held || fail "it is not held: $(state_of "$pid")"
+ctl restore "$pid" "$TMP/again.d" gpu:0 >"$TMP/ctl.out" || fail "$(cat "$TMP/ctl.out")"
+touch "$TMP/again"
+right again
+
+# ---- nobody restores it: it ends as without a checkpoint ----
+sed 's/^hold = .*/hold = 1/' "$TMP/broker.conf" >"$TMP/short.conf"
+start_bg short "$OUT/bin/gleamd" --no-fuse --socket "$TMP/short.sock" --config "$TMP/short.conf" --log debug
+wait_for 10 grep -q 'is ready' "$TMP/short.log" || fail "the second daemon: $(tail -5 "$TMP/short.log")"
+GLEAM_SOCKET=$TMP/short.sock start left carried 300 11 "$TMP/go" "$TMP/left"
+wait_for 30 grep -q '^step: it pauses' "$TMP/left.log" || fail "left does not pause: $(tail -3 "$TMP/left.log")"
+pid=$(bg_pid left)
+"$OUT/bin/gleamctl" checkpoint "$pid" "$TMP/left.d" --socket "$TMP/short.sock" >/dev/null || fail "no checkpoint"
+stop_bg node KILL || true
+wait_for 20 grep -q "pid $pid .*no checkpoint was restored in time" "$TMP/short.log" || fail "it doesn't end: $(tail -3 "$TMP/short.log")"
+touch "$TMP/left"
+wait "$(bg_pid left)" && fail "a program without a worker goes on"
+grep -q CUDA_ERROR_DEVICE_UNAVAILABLE "$TMP/left.log" || fail "left: $(tail -3 "$TMP/left.log")"
+node_up node "$PORT"
+stop_bg short || fail "the second daemon ended with status $?"
+stop_bg b || fail "b ended with status $?: $(tail -5 "$TMP/b.log")"
+path_down

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * gleamctl checkpoint and restore: the state of a program's GPU in a file, and back. One thread.
+ *
+ * The file is made here, with the rights of whoever asks, and gleamd gets its descriptor: it never opens a path of a user's. It has what
+ * lies in GPU memory, so nobody else may read it. A checkpoint replaces the one before it only when it is whole and on disk.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tools/gleamctl/ask.h"
+#include "tools/gleamctl/gleamctl.h"
+#include "tools/gleamctl/progress.h"
+#include "tools/gleamctl/value.h"
+
+#define MIB	(1024.0 * 1024)
+#define NAME	"checkpoint"
+#define NEW	"checkpoint.new" /* while it is written */
+#define EVERY_MAX 86400
+#define UNCHANGED (-1) /* no exit status */
+
+static volatile sig_atomic_t stopped;
+
+static void stop(int number)
+{
+	(void)number;
+	stopped = 1;
+}
+
+static bool pid_read(const char *text, long long *pid_out)
+{
+	char *end;
+
+	if (*text < '1' || *text > '9')
+		return false;
+	*pid_out = strtoll(text, &end, 10);
+	return !*end && *pid_out <= INT32_MAX;
+}
+
+/* ---- the folder ---- */
+
+/* -1 after a line on stderr. It is this process's until it is closed. */
+static int folder_open(const char *path)
+{
+	struct stat st;
+	int fd;
+
+	if (mkdir(path, 0700) < 0 && errno != EEXIST) {
+		failed("%s: can't be made: %s", path, strerror(errno));
+		return -1;
+	}
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) < 0) {
+		failed("%s: %s", path, strerror(errno));
+		goto close_fd;
+	}
+	/* Whoever may write there could put another file in its place. */
+	if ((st.st_uid != geteuid() && st.st_uid != 0) || (st.st_mode & (S_IWGRP | S_IWOTH))) {
+		failed("%s: others may write there; a checkpoint wants a folder of its owner's alone (chmod 700)", path);
+		goto close_fd;
+	}
+	if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+		return fd;
+	failed("%s: another gleamctl writes a checkpoint there", path);
+close_fd:
+	if (fd >= 0)
+		close(fd);
+	return -1;
+}
+
+static int file_make(int folder, const char *path)
+{
+	int fd;
+
+	/* Left by one that was killed. */
+	unlinkat(folder, NEW, 0);
+	fd = openat(folder, NEW, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0)
+		failed("%s/" NEW ": %s", path, strerror(errno));
+	return fd;
+}
+
+/* gleamd has it on disk already; that it is the one to be found, too. */
+static int file_keep(int folder, const char *path)
+{
+	if (renameat(folder, NEW, folder, NAME) == 0 && fsync(folder) == 0)
+		return 0;
+	return failed("%s/" NAME ": %s", path, strerror(errno));
+}
+
+/* ---- progress ---- */
+
+static void put_step(void *arg, const json_t *news)
+{
+	double memory = number_of(news, "memory");
+	bool copies = strcmp(text_of(news, "step"), "copy") == 0;
+	char note[128];
+
+	snprintf(note, sizeof(note), "%s%s, %.1f MiB", text_of(news, "step"),
+		 json_is_true(json_object_get(news, "held")) ? ", held" : "", number_of(news, "bytes") / MIB);
+	progress_set(arg, copies ? memory - number_of(news, "left") : 0, copies ? memory : 0, note);
+}
+
+/* ---- checkpoint ---- */
+
+/* One; *@since_io: as of ones before. UNCHANGED; 0; EXIT_FAILED after its line, *@over_out: no other one can follow. */
+static int checkpoint_once(const struct options *options, long long pid, int folder, long long *since_io, bool *over_out)
+{
+	const char *path = options->words[1];
+	json_t *args = json_object(), *answer;
+	struct progress progress;
+	int fd = file_make(folder, path), status = EXIT_FAILED;
+	bool unchanged;
+	char what[64];
+
+	*over_out = true;
+	if (fd < 0) {
+		json_decref(args);
+		return EXIT_FAILED;
+	}
+	json_object_set_new(args, "pid", json_integer(pid));
+	if (*since_io >= 0)
+		json_object_set_new(args, "since", json_integer(*since_io));
+	snprintf(what, sizeof(what), "checkpoint of %lld", pid);
+	progress_begin(&progress, what);
+	answer = ask_hearing_with(ask_socket(options->socket), "checkpoint", args, fd, put_step, &progress);
+	progress_end(&progress);
+	close(fd);
+	unchanged = answer && json_is_true(json_object_get(answer, "unchanged"));
+	if (!answer || unchanged) {
+		unlinkat(folder, NEW, 0);
+		*over_out = !answer && kill((pid_t)pid, 0) < 0 && errno == ESRCH;
+		json_decref(answer);
+		return unchanged ? UNCHANGED : EXIT_FAILED;
+	}
+	if (file_keep(folder, path) == 0) {
+		status = 0;
+		*over_out = false;
+		*since_io = whole_of(answer, "commands");
+		if (options->json) {
+			json_object_set_new(answer, "file", json_sprintf("%s/" NAME, path));
+			return json_show(answer);
+		}
+		printf("checkpoint of %lld (%s) in %s/" NAME ": %.1f MiB of memory, %.1f MiB written, held for %.1f ms, %.2f s in all\n", pid,
+		       text_of(answer, "program"), path, number_of(answer, "memory") / MIB, number_of(answer, "bytes") / MIB,
+		       number_of(answer, "pause_ms"), number_of(answer, "total_s"));
+		status = output_end();
+	}
+	json_decref(answer);
+	return status;
+}
+
+int checkpoint_command(const struct options *options)
+{
+	struct sigaction ends = { .sa_handler = stop };
+	long long pid, since = -1;
+	double every = 0;
+	bool over = false;
+	int folder, status;
+	char *end;
+
+	if (!pid_read(options->words[0], &pid))
+		return misused("checkpoint", "`%s` is not the pid of a process", options->words[0]);
+	if (options->every) {
+		every = strtod(options->every, &end);
+		if (*end || end == options->every || !(every >= 1 && every <= EVERY_MAX))
+			return misused("checkpoint", "`%s` is not a number of seconds from 1 to %d", options->every, EVERY_MAX);
+	}
+	folder = folder_open(options->words[1]);
+	if (folder < 0)
+		return EXIT_FAILED;
+	/* What has been begun is brought to its end, and nothing half is left. */
+	sigaction(SIGINT, &ends, NULL);
+	sigaction(SIGTERM, &ends, NULL);
+	do {
+		struct timespec pause = { .tv_sec = (time_t)every, .tv_nsec = (long)((every - (double)(time_t)every) * 1e9) };
+
+		status = checkpoint_once(options, pid, folder, &since, &over);
+		if (!every || over || stopped)
+			break;
+		fflush(stdout);
+		/* One that did not come to be, since its work doesn't end: the next may. */
+		nanosleep(&pause, NULL);
+	} while (!stopped);
+	close(folder);
+	/* The program has ended, as programs do. */
+	return status == UNCHANGED || (every && over && since >= 0) || stopped ? 0 : status;
+}
+
+/* ---- restore ---- */
+
+int restore_command(const struct options *options)
+{
+	const char *path = options->words[1], *to = options->count > 2 ? options->words[2] : NULL;
+	const char *colon = to ? strrchr(to, ':') : NULL;
+	struct progress progress;
+	char file[4096], what[64], *end;
+	long long pid, gpu = -1;
+	json_t *args, *answer;
+	int fd;
+
+	if (!pid_read(options->words[0], &pid))
+		return misused("restore", "`%s` is not the pid of a process", options->words[0]);
+	if (colon) {
+		gpu = strtoll(colon + 1, &end, 10);
+		if (colon[1] < '0' || colon[1] > '9' || *end || gpu > 63 || colon == to)
+			return misused("restore", "`%s` is not a server, or SERVER:GPU with the number of one of its GPUs", to);
+	}
+	snprintf(file, sizeof(file), "%s/" NAME, path);
+	fd = open(file, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		return failed("%s: %s", file, strerror(errno));
+	args = json_object();
+	json_object_set_new(args, "pid", json_integer(pid));
+	if (to)
+		json_object_set_new(args, "server", json_stringn(to, colon ? (size_t)(colon - to) : strlen(to)));
+	if (gpu >= 0)
+		json_object_set_new(args, "gpu", json_integer(gpu));
+	snprintf(what, sizeof(what), "restoring %lld", pid);
+	progress_begin(&progress, what);
+	answer = ask_hearing_with(ask_socket(options->socket), "restore", args, fd, put_step, &progress);
+	progress_end(&progress);
+	close(fd);
+	if (!answer)
+		return EXIT_FAILED;
+	if (options->json)
+		return json_show(answer);
+	printf("restored %lld (%s) on %s: %.1f MiB of memory, %.1f MiB sent, %.2f s in all\n", pid, text_of(answer, "program"),
+	       text_of(answer, "to"), number_of(answer, "memory") / MIB, number_of(answer, "bytes") / MIB, number_of(answer, "total_s"));
+	json_decref(answer);
+	return output_end();
+}
