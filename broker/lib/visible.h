@@ -33,6 +33,9 @@ CUresult visible_select(const struct visible_gpus *s, const char *visible, const
 /* GLEAM_GPUS: a number from 1 to VISIBLE_MAX, or "all" (UINT32_MAX). False for anything else. */
 bool visible_count(const char *text, uint32_t *count_out);
 
+/* The same, and behind VISIBLE_UPTO a number that may be too large: as many as there are, then. */
+#define VISIBLE_UPTO "upto:"
+
 /* "1f509920-0fc8-67dd-93e3-e0bd9ee6649a" */
 void visible_uuid_text(const uint8_t uuid[16], char text[VISIBLE_UUID_SIZE]);
 

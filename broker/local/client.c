@@ -692,7 +692,7 @@ static void client_attached(struct client *client, struct reader *body)
 	baton_open(&client->mirror.shm, client->direct ? BATON_DIRECT : BATON_LIVE, &name);
 
 	put_u32(&w, LOCAL_OPENED);
-	put_u32(&w, 0);
+	put_u32(&w, route_others(client->broker, client));
 	put_str(&w, server_name(client->server));
 	if (!client->direct)
 		__atomic_store_n(&client->mirror.live, true, __ATOMIC_RELEASE);
@@ -774,6 +774,7 @@ static int client_open(struct client *client, struct reader *r)
 {
 	uint8_t hash[PROTOCOL_HASH_SIZE];
 	uint32_t version = get_u32(r);
+	char not[CLIENT_SETTINGS_MAX];
 
 	get_block(r, hash, sizeof(hash));
 	client->claimed_pid = get_u32(r);
@@ -796,6 +797,8 @@ static int client_open(struct client *client, struct reader *r)
 		return -EPROTO;
 	client_settings_use(client);
 	client_setting_find(client->settings, "GLEAM_SERVER=", client->route.wanted, sizeof(client->route.wanted));
+	client_setting_find(client->settings, "GLEAM_NOT=", not, sizeof(not));
+	route_leave_out(client->broker, &client->route, not);
 	if (client->kernel && client_kernel_limit(client))
 		return 0;
 	place_program_look(client->pid, client->settings, &client->route.program);
@@ -1002,7 +1005,7 @@ static void client_packet_take(struct client *client, size_t size)
 			fd = -1;
 	}
 	if (type == LOCAL_GPUS && (client->state == CLIENT_NEW || client->state == CLIENT_ASKING)) {
-		const char *server = get_str(&r, CONF_NAME_SIZE);
+		const char *server = get_str(&r, LOCAL_MSG_MAX);
 
 		client->state = CLIENT_ASKING;
 		loop_timer_clear(client->loop, &client->timer);
@@ -1133,6 +1136,20 @@ int client_kernel_set(struct client *client, const struct client_kernel *kernel)
 }
 
 /* ---- views ---- */
+
+bool client_is_sibling(const struct client *client, const struct client *of)
+{
+	return client != of && client->pid == of->pid && client->pid > 0 && client->uid == of->uid &&
+	       client->state == CLIENT_LIVE && of->state == CLIENT_LIVE;
+}
+
+bool client_has_sibling(const struct client *client)
+{
+	for (unsigned i = 0; i < broker_client_count(client->broker); i++)
+		if (client_is_sibling(broker_client(client->broker, i), client))
+			return true;
+	return false;
+}
 
 uint32_t client_session(const struct client *client)
 {

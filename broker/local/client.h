@@ -57,6 +57,9 @@ void client_link_lost(struct client *client, struct server *server, const char *
 void client_move_lost(struct client *client, struct server *server, const char *why);
 
 uint32_t client_session(const struct client *client);
+/* Are both live sessions of one process, on several servers? */
+bool client_is_sibling(const struct client *client, const struct client *of);
+bool client_has_sibling(const struct client *client);
 /* The number that it had first: moves give its session others. */
 uint32_t client_born_as(const struct client *client);
 

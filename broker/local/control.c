@@ -424,6 +424,19 @@ static bool is_pending(const struct state_server *server)
 	return !server->reported && strcmp(server->state, "unreachable") != 0 && strcmp(server->state, "stopped") != 0;
 }
 
+/* @wanted: names with commas between; "": all. */
+static bool is_wanted(const char *wanted, const char *name)
+{
+	size_t length = strlen(name);
+
+	if (!*wanted)
+		return true;
+	for (; *wanted; wanted += strcspn(wanted, ","), wanted += *wanted == ',')
+		if (strcspn(wanted, ",") == length && !memcmp(wanted, name, length))
+			return true;
+	return false;
+}
+
 int control_gpus(struct broker *broker, struct client *client, uid_t uid, const char *wanted)
 {
 	uint8_t *packet = malloc(LOCAL_MSG_MAX);
@@ -439,7 +452,7 @@ int control_gpus(struct broker *broker, struct client *client, uid_t uid, const 
 	for (unsigned s = 0; s < state->server_count && !err; s++) {
 		const struct state_server *server = &state->servers[s];
 
-		if (*wanted && strcmp(wanted, server->name) != 0)
+		if (!is_wanted(wanted, server->name))
 			continue;
 		pending += is_pending(server);
 		for (uint32_t i = 0; server->reported && i < server->report.gpu_count && !err; i++)

@@ -49,6 +49,39 @@ struct server *route_pick(struct broker *broker, struct client *client, char *wh
 	return NULL;
 }
 
+void route_leave_out(struct broker *broker, struct route *route, const char *names)
+{
+	while (*names) {
+		size_t length = strcspn(names, ",");
+
+		for (unsigned i = 0; i < broker_server_count(broker); i++) {
+			const char *name = server_name(broker_server(broker, i));
+
+			if (strlen(name) == length && !memcmp(name, names, length))
+				route->left_out |= 1ull << i;
+		}
+		names += length + (names[length] == ',');
+	}
+	route->tried |= route->left_out;
+}
+
+unsigned route_others(struct broker *broker, const struct client *client)
+{
+	unsigned count = 0;
+
+	for (unsigned i = 0; i < broker_server_count(broker); i++) {
+		const struct server *server = broker_server(broker, i);
+		const struct report *report = server_report(server);
+
+		if (server == client->server || client->route.left_out >> i & 1 || !server_link(server) ||
+		    place_is_drained(broker_place(broker), i))
+			continue;
+		/* Without a report its driver is still being asked: trying tells. */
+		count += !report || (report->gpu_count && !report->draining);
+	}
+	return count;
+}
+
 void route_failed(struct broker *broker, struct route *route, struct server *server, const char *why)
 {
 	size_t at = strlen(route->why);

@@ -23,6 +23,7 @@ struct server;
 struct route {
 	char wanted[CONF_NAME_SIZE]; /* by GLEAM_SERVER; "": any */
 	uint64_t tried;		     /* bit per server */
+	uint64_t left_out;	     /* of those, which the client has GPUs of already */
 	struct place_program program;
 	uint64_t decision;	     /* of the scheduler, the newest */
 	enum session_end end;	     /* what the last server that answered said */
@@ -31,6 +32,10 @@ struct route {
 
 /* The next server to try; NULL when none is left, and @why says what to do. */
 struct server *route_pick(struct broker *broker, struct client *client, char *why, size_t why_size);
+/* Servers (names with commas between) that the client wants no further GPUs of. */
+void route_leave_out(struct broker *broker, struct route *route, const char *names);
+/* How many others the client could ask next: that answer, and have GPUs. */
+unsigned route_others(struct broker *broker, const struct client *client);
 void route_failed(struct broker *broker, struct route *route, struct server *server, const char *why);
 /*
  * Whether it is worth trying them all once more: none has answered, but the link to one of them was up after @since_ns. Nobody

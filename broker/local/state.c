@@ -167,6 +167,30 @@ static bool client_is(const struct client *client, uint32_t session)
 	return client_session(client) == session || client_born_as(client) == session;
 }
 
+static void client_add(struct state_client *sum, const struct state_client *other)
+{
+	size_t at = strlen(sum->server);
+
+	/* In the order in which they were opened. */
+	if (other->age_s > sum->age_s) {
+		char after[sizeof(sum->server)];
+
+		COPY(after, sum->server);
+		snprintf(sum->server, sizeof(sum->server), "%.*s,%.*s", CONF_NAME_SIZE, other->server,
+			 (int)sizeof(sum->server) - CONF_NAME_SIZE - 2, after);
+	} else {
+		snprintf(sum->server + at, sizeof(sum->server) - at, ",%s", other->server);
+	}
+	sum->calls += other->calls;
+	sum->bytes += other->bytes;
+	sum->round_trips += other->round_trips;
+	sum->waited_s += other->waited_s;
+	sum->inflight += other->inflight;
+	sum->memory += other->memory;
+	sum->link_sent += other->link_sent;
+	sum->link_received += other->link_received;
+}
+
 bool state_client(const struct broker *broker, uint32_t session, struct state_client *client_out)
 {
 	struct client_view view;
@@ -180,6 +204,14 @@ bool state_client(const struct broker *broker, uint32_t session, struct state_cl
 			return false;
 		memset(client_out, 0, sizeof(*client_out));
 		client_take(client, &view, client_out);
+		for (unsigned k = 0; k < broker_client_count(broker); k++) {
+			struct state_client other = { 0 };
+
+			if (!client_is_sibling(broker_client(broker, k), client) || !client_view(broker_client(broker, k), &view))
+				continue;
+			client_take(broker_client(broker, k), &view, &other);
+			client_add(client_out, &other);
+		}
 		return true;
 	}
 	return false;
@@ -212,6 +244,19 @@ void state_times(const struct broker *broker, uint32_t session, uint32_t api, ui
 			client_times(broker_client(broker, i), api, times_out);
 }
 
+static void counts_add(const struct client *client, struct api_count *sums)
+{
+	for (uint32_t api = 0; api < SESSION_API_MAX; api++) {
+		struct api_count count;
+
+		client_count(client, api, &count);
+		sums[api].calls += count.calls;
+		sums[api].bytes += count.bytes;
+		sums[api].trips += count.trips;
+		sums[api].waited_ns += count.waited_ns;
+	}
+}
+
 int state_counts(const struct broker *broker, uint32_t session, struct api_count *counts_out)
 {
 	for (unsigned i = 0; i < broker_client_count(broker); i++) {
@@ -221,6 +266,9 @@ int state_counts(const struct broker *broker, uint32_t session, struct api_count
 			continue;
 		for (uint32_t api = 0; api < SESSION_API_MAX; api++)
 			client_count(client, api, &counts_out[api]);
+		for (unsigned k = 0; k < broker_client_count(broker); k++)
+			if (client_is_sibling(broker_client(broker, k), client))
+				counts_add(broker_client(broker, k), counts_out);
 		return 0;
 	}
 	return -ESRCH;

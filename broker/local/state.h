@@ -54,7 +54,7 @@ struct state_client {
 	uid_t uid;
 	uint32_t session;
 	char program[256];
-	char server[CONF_NAME_SIZE]; /* "": none yet */
+	char server[8 * CONF_NAME_SIZE]; /* "": none yet; of state_client() all that the program has, commas between */
 	char state[16];		     /* opening, live, reconnecting, dead */
 	char reason[256];	     /* why it is dead or reconnecting */
 	bool direct;
@@ -100,6 +100,7 @@ void state_free(struct state *state);
 bool state_server(const struct broker *broker, unsigned index, unsigned parts, struct state_server *server_out);
 /* How many GPUs it has told of; -ESTALE: there is no such server. */
 int state_server_gpus(const struct broker *broker, unsigned index);
+/* With what the same process has on other servers: sums, and their names. */
 bool state_client(const struct broker *broker, uint32_t session, struct state_client *client_out);
 
 /* Who has a session, without its counters: up to @max of them, in no order. */

@@ -58,8 +58,13 @@ int gpus_choose(const struct gpus_have *have, const struct gpus_wish *wish, stru
 
 	memset(choice_out, 0, sizeof(*choice_out));
 	choice_out->open = true;
-	if (have->count < 2 && !wish->only)
-		return 0;
+	if (have->count < 2 && !wish->only) {
+		/* With one there is nothing to choose; who wants more looks further. */
+		if (!have->count || !wish->count || !visible_count(wish->count, &most) || most == 1 || most == UINT32_MAX)
+			return 0;
+		snprintf(why, why_size, "GLEAM_GPUS=%s: the server has one GPU", wish->count);
+		return -ENODEV;
+	}
 	if (!have->count) {
 		snprintf(choice_out->text, sizeof(choice_out->text), "%s", wish->only);
 		return 0;
@@ -73,7 +78,11 @@ int gpus_choose(const struct gpus_have *have, const struct gpus_wish *wish, stru
 		snprintf(why, why_size, "none of the GPUs that this program may use is here any more");
 		return -ENODEV;
 	}
-	if (wish->count && !visible_count(wish->count, &most)) {
+	if (wish->count && !strncmp(wish->count, VISIBLE_UPTO, strlen(VISIBLE_UPTO)) &&
+	    visible_count(wish->count + strlen(VISIBLE_UPTO), &most)) {
+		if (most > allowed_count)
+			most = allowed_count;
+	} else if (wish->count && !visible_count(wish->count, &most)) {
 		snprintf(why, why_size, "GLEAM_GPUS=%.32s: neither a number from 1 to %d nor \"all\"", wish->count, VISIBLE_MAX);
 		return -ENODEV;
 	}

@@ -234,10 +234,10 @@ enum session_end {
 /* u32 enum local_msg, then */
 enum local_msg {
 	/* client -> gleamd: u32 version, u8 hash[32], u32 pid as the client sees it, str program, str settings
-	 * (GLEAM_SERVER=..., CUDA_* that the worker must know; NUL separated) */
+	 * (GLEAM_SERVER=..., CUDA_* that the worker must know; newline separated). GLEAM_NOT=NAME,NAME...: not these servers */
 	LOCAL_OPEN = 1,
-	/* gleamd -> client, with descriptors {session memory, doorbell eventfd}: u32 0, str server name. The session is
-	 * LIVE when the packet arrives. */
+	/* gleamd -> client, with descriptors {session memory, doorbell eventfd}: u32 how many other servers it could ask
+	 * (that answer, have GPUs, and aren't in GLEAM_NOT), str server name. The session is LIVE when the packet arrives. */
 	LOCAL_OPENED = 2,
 	/* gleamd -> client, then it closes: u32 enum session_end, str reason */
 	LOCAL_REFUSED = 3,
@@ -259,7 +259,7 @@ enum local_msg {
 	/* gleamctl -> gleamd: str JSON request {"cmd": "...", ...}; answered by one or more LOCAL_JSON packets */
 	LOCAL_CONTROL = 16,
 	LOCAL_JSON = 17, /* u32 more, str part of the JSON answer */
-	/* anybody -> gleamd: str server, or "" for all. Answered by a LOCAL_GPU for each GPU that is known, and one more. */
+	/* anybody -> gleamd: str servers with commas between, or "" for all. Answered by a LOCAL_GPU for each GPU that is known, and one more. */
 	LOCAL_GPUS = 18,
 	/*
 	 * u32 more (0: the last, which is about none), u32 pending (a server's GPUs aren't known yet), str server, u32 index

@@ -33,6 +33,11 @@ CUresult worker_do_gleamAttach(struct worker *w, struct cmd *cmd, const struct m
 		__atomic_store_n(&w->direct, true, __ATOMIC_RELAXED);
 	if (!ordinals)
 		return CUDA_ERROR_NO_DEVICE;
+	if (m->first > DEVICES_MAX - w->device_count)
+		return CUDA_ERROR_INVALID_VALUE;
+	/* GPUs of other servers have the ranges before. Once: what is mapped stays where it is. */
+	if (!w->ordinals && m->first && ranges_move(w, m->first))
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	snapshot_write(w, ordinals, &out);
 	if (out.fault)
 		return CUDA_ERROR_INVALID_VALUE; /* the cells are smaller than SNAPSHOT_SIZE_MAX */

@@ -285,6 +285,28 @@ int ranges_reserve(struct worker *w, char *why, size_t size)
 	return 0;
 }
 
+int ranges_move(struct worker *w, uint32_t first)
+{
+	uint64_t range = w->settings.range_size;
+
+	/* Some may be the worker's already, for others of its devices. */
+	for (uint32_t i = first > w->device_count ? first : w->device_count; i < first + w->device_count; i++) {
+		CUdeviceptr want = w->settings.range_device + i * range;
+		CUdeviceptr got = 0;
+		CUresult r = w->drv.cuMemAddressReserve(&got, range, 0, want, 0);
+
+		if (r == CUDA_SUCCESS && got == want)
+			continue;
+		complain("address range 0x%llx: the driver says %d, gave 0x%llx", (unsigned long long)want, (int)r,
+			 (unsigned long long)got);
+		if (r == CUDA_SUCCESS)
+			w->drv.cuMemAddressFree(got, range);
+		return -EADDRINUSE;
+	}
+	w->settings.range_device += first * range;
+	return 0;
+}
+
 static CUresult part_register(struct worker *w, uint32_t at, size_t size)
 {
 	return w->drv.cuMemHostRegister_v2(w->shm.base + at, size, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);

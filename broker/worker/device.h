@@ -19,6 +19,8 @@ void device_arenas_map(struct worker *w);
 int device_arenas_again(struct worker *w);
 
 /* The snapshot of the devices with a bit in @ordinals, in their order, into @w. */
+/* Ranges from the @first one on are the devices': 0, or -EADDRINUSE (and said). Executor thread, before anything is mapped. */
+int ranges_move(struct worker *w, uint32_t first);
 void snapshot_write(const struct worker *w, uint64_t ordinals, struct writer *out);
 
 #endif
