@@ -50,21 +50,34 @@ static CUcontext handle_of(uint32_t index, uint32_t generation)
 	return (CUcontext)(uintptr_t)handle_make(OBJECT_CONTEXT, generation, index);
 }
 
-CUresult contexts_init(struct session *session)
+static void device_set(struct context *context, int ordinal)
 {
-	CUresult result = devices_init(&session->snapshot);
+	const struct device *device = device_at(ordinal);
 
+	context->device = ordinal;
+	context->node_device = device->node_device;
+	context->unit = device->unit;
+	context->session = device->session;
+}
+
+CUresult contexts_init(void)
+{
+	struct session *first = session_at(0);
+	CUresult result = CUDA_SUCCESS;
+
+	/* Of several servers the devices have been chosen before, and servers of which none was are gone. */
+	if (session_count() == 1 && !first->chooses)
+		result = devices_init(&first, 1);
 	if (result)
 		return result;
 	for (uint32_t i = 0; i < SESSION_CONTEXTS; i++) {
 		contexts[i].index = i;
-		contexts[i].session = session;
+		contexts[i].session = first;
 		pthread_mutex_init(&contexts[i].lock, NULL);
 	}
 	for (int i = 0; i < device_count(); i++) {
 		contexts[i].primary = true;
-		contexts[i].device = i;
-		contexts[i].node_device = device_at(i)->node_device;
+		device_set(&contexts[i], i);
 		generations[i] = 1;
 		__atomic_store_n(&contexts[i].handle, handle_of((uint32_t)i, 1), __ATOMIC_RELEASE);
 	}
@@ -85,6 +98,18 @@ struct context *context_find(CUcontext handle)
 struct context *context_primary(int device)
 {
 	return device_at(device) ? &contexts[device] : NULL;
+}
+
+struct context *context_on(int device)
+{
+	struct context *context = context_primary(device);
+
+	if (!context || __atomic_load_n(&context->active, __ATOMIC_ACQUIRE))
+		return context;
+	for (uint32_t i = 0; i < SESSION_CONTEXTS; i++)
+		if (contexts[i].device == device && __atomic_load_n(&contexts[i].active, __ATOMIC_ACQUIRE))
+			return &contexts[i];
+	return NULL;
 }
 
 struct context *context_at(uint32_t index)
@@ -202,13 +227,12 @@ static bool flags_are_bad(unsigned int flags)
 static CUresult context_create(struct call *call, CUcontext *pctx, unsigned int flags, CUdevice dev,
 			       unsigned int api_version)
 {
-	const struct device *device = device_at(dev);
 	struct context *context;
 	CUresult result;
 
 	if (!pctx || flags_are_bad(flags))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!device)
+	if (!device_at(dev))
 		return CUDA_ERROR_INVALID_DEVICE;
 	pthread_mutex_lock(&lifecycle_lock);
 	context = place_take_locked();
@@ -216,8 +240,7 @@ static CUresult context_create(struct call *call, CUcontext *pctx, unsigned int 
 		result = CUDA_ERROR_OUT_OF_MEMORY;
 		goto unlock;
 	}
-	context->device = dev;
-	context->node_device = device->node_device;
+	device_set(context, dev);
 	__atomic_store_n(&context->flags, flags, __ATOMIC_RELAXED);
 	__atomic_store_n(&context->api_version, api_version, __ATOMIC_RELAXED);
 	__atomic_store_n(&context->handle, handle_of(context->index, generations[context->index]), __ATOMIC_RELEASE);

@@ -25,8 +25,9 @@ struct context {
 	uint32_t index;	 /* in the session: header of frames, error words; < SESSION_CONTEXTS */
 	int device;	 /* ordinal as the program sees it */
 	uint32_t node_device; /* ordinal at the worker */
+	uint32_t unit;	      /* the device's range of addresses */
 	bool primary;
-	struct session *session;
+	struct session *session; /* its device's */
 
 	/* guarded by lock */
 	pthread_mutex_t lock;
@@ -94,12 +95,14 @@ void thread_on_end(void (*hook)(struct thread *thread));
  * slot is not used again (look at active). */
 struct context *context_find(CUcontext handle);
 struct context *context_primary(int device); /* NULL for a bad ordinal */
+/* One that is active on the device, the primary one if that is; NULL. */
+struct context *context_on(int device);
 struct context *context_at(uint32_t index);  /* NULL for one that was never used */
 int device_count(void);
 /* One retain fewer of a primary context, which stays active all the same until the next release or reset. */
 void primary_let_go(struct context *context);
-/* Bring up the tables from the session's snapshot and CUDA_VISIBLE_DEVICES; called once by cuInit. */
-CUresult contexts_init(struct session *session);
+/* Bring up the tables from the sessions' snapshots and CUDA_VISIBLE_DEVICES; called once by cuInit. */
+CUresult contexts_init(void);
 /*
  * Have @hook called whenever a context ends (destroy, last release, reset): it is inactive then, its work has been waited
  * for, and gleamContextClose has not been sent. The hook forgets handles and ranges (the worker frees what they stood for

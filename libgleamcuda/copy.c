@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "gen/msg.h"
+#include "libgleamcuda/across.h"
 #include "libgleamcuda/call.h"
 #include "libgleamcuda/context.h"
 #include "libgleamcuda/exposed.h"
@@ -113,6 +114,16 @@ static CUresult up_inline(struct call *call, const struct copy *c, uint64_t dst,
 	return CUDA_SUCCESS;
 }
 
+/* Without the arena, which may be full of what waits for this: what goes on for another server must not wait for room there. */
+static CUresult up_inlines(struct call *call, const struct copy *c, uint64_t dst, uint64_t src, uint32_t size)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	for (uint32_t at = 0; at < size && !result; at += INLINE_MAX)
+		result = up_inline(call, c, dst + at, src + at, size - at < INLINE_MAX ? size - at : INLINE_MAX);
+	return result;
+}
+
 /* gleamd has been restarted since: the one that is there now knows nothing of the file. The append lock is held. */
 static void part_settle(struct call *call, const struct weights_part *part, void *bytes, uint64_t src, uint32_t size)
 {
@@ -132,8 +143,12 @@ static CUresult up_bulk(struct call *call, const struct copy *c, uint64_t dst, u
 	const struct bulk_file *file = part ? &part->file : NULL;
 	struct msg_gleamCopyUpBulk m = { .stream = c->stream, .dst = dst };
 	void *bytes;
-	CUresult result = session_up_take(call->session, size, &m.data, &bytes);
+	CUresult result = CUDA_SUCCESS;
 
+	if (!hostfunc_relays())
+		result = session_up_take(call->session, size, &m.data, &bytes);
+	else if (!session_up_try(call->session, size, &m.data, &bytes))
+		return up_inlines(call, c, dst, src, size);
 	if (result)
 		return result;
 	if (!file || !file->absent)
@@ -156,8 +171,15 @@ static CUresult up_rows(struct call *call, const struct copy *c, uint64_t first,
 				       .pitch = c->dst_pitch, .width = c->width, .rows = rows };
 	uint32_t size = (uint32_t)(rows * c->width);
 	void *bytes;
-	CUresult result = session_up_take(call->session, size, &m.data, &bytes);
+	CUresult result = CUDA_SUCCESS;
 
+	if (!hostfunc_relays())
+		result = session_up_take(call->session, size, &m.data, &bytes);
+	else if (!session_up_try(call->session, size, &m.data, &bytes)) {
+		for (uint64_t row = first; row < first + rows && !result; row++)
+			result = up_inlines(call, c, c->dst + row * c->dst_pitch, c->src + row * c->src_pitch, (uint32_t)c->width);
+		return result;
+	}
 	if (result)
 		return result;
 	rows_gather(bytes, c->src + first * c->src_pitch, c->src_pitch, c->width, rows);
@@ -450,6 +472,8 @@ CUresult copy_run(struct call *call, const struct copy *copy)
 		c.width *= c.rows;
 		c.rows = 1;
 	}
+	if (across_any() && across_copies(call, &c))
+		return across_copy(call, &c);
 	if (region_any()) {
 		result = regions_use(call, &c);
 		if (result)

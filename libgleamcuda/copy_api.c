@@ -8,6 +8,7 @@
 
 #include "gen/bodies.h"
 #include "gen/msg.h"
+#include "libgleamcuda/across.h"
 #include "libgleamcuda/array.h"
 #include "libgleamcuda/call.h"
 #include "libgleamcuda/capture.h"
@@ -517,6 +518,34 @@ static CUresult set_end(struct call *call, CUdeviceptr dst, CUresult result)
 }
 
 #define MEMSET(bits, value_type, value)                                                                         \
+	static CUresult cuMemsetD##bits##Async_there(struct call *call, uint64_t stream, const void *message)\
+	{                                                                                                \
+		struct msg_cuMemsetD##bits##Async m;                                                     \
+		CUresult result;                                                                         \
+                                                                                                         \
+		memcpy(&m, message, sizeof(m));                                                          \
+		m.hStream = stream;                                                                      \
+		result = call_open(call, OP_cuMemsetD##bits##Async, msg_cuMemsetD##bits##Async_size(&m));\
+		if (result)                                                                              \
+			return result;                                                                   \
+		msg_cuMemsetD##bits##Async_put(&call->w, &m);                                            \
+		stream_note(call, stream, call_post(call));                                              \
+		return CUDA_SUCCESS;                                                                     \
+	}                                                                                                \
+	static CUresult cuMemsetD2D##bits##Async_there(struct call *call, uint64_t stream, const void *message)\
+	{                                                                                                \
+		struct msg_cuMemsetD2D##bits##Async m;                                                   \
+		CUresult result;                                                                         \
+                                                                                                         \
+		memcpy(&m, message, sizeof(m));                                                          \
+		m.hStream = stream;                                                                      \
+		result = call_open(call, OP_cuMemsetD2D##bits##Async, msg_cuMemsetD2D##bits##Async_size(&m));\
+		if (result)                                                                              \
+			return result;                                                                   \
+		msg_cuMemsetD2D##bits##Async_put(&call->w, &m);                                          \
+		stream_note(call, stream, call_post(call));                                              \
+		return CUDA_SUCCESS;                                                                     \
+	}                                                                                                \
 	CUresult do_cuMemsetD##bits##Async(struct call *call, CUdeviceptr dstDevice, value_type value, size_t N, \
 					   CUstream hStream)                                                     \
 	{                                                                                                        \
@@ -531,6 +560,9 @@ static CUresult set_end(struct call *call, CUdeviceptr dst, CUresult result)
 		result = set_check(call, dstDevice, 0, N * (bits / 8), 1);                                             \
 		if (!result && __builtin_expect(captured, 0))                                                    \
 			return fill_captured(call, m.hStream, dstDevice, N * (bits / 8), value, bits / 8, N, 1); \
+		if (!result && across_any() && across_owner(call, dstDevice))                            \
+			return across_run(call, m.hStream, across_owner(call, dstDevice),                \
+					  cuMemsetD##bits##Async_there, &m, sizeof(m), true);            \
 		if (!result && region_any())                                                                     \
 			result = region_use(call, m.hStream, dstDevice, N * (bits / 8), true);                           \
 		if (!result)                                                                                     \
@@ -566,6 +598,9 @@ static CUresult set_end(struct call *call, CUdeviceptr dst, CUresult result)
 		if (!result && __builtin_expect(captured, 0))                                                    \
 			return fill_captured(call, m.hStream, dstDevice, dstPitch, value, bits / 8, Width,       \
 					     Height);                                                            \
+		if (!result && across_any() && across_owner(call, dstDevice))                            \
+			return across_run(call, m.hStream, across_owner(call, dstDevice),                \
+					  cuMemsetD2D##bits##Async_there, &m, sizeof(m), true);          \
 		if (!result && region_any())                                                                     \
 			result = region_use(call, m.hStream, dstDevice, (Height - 1) * dstPitch + Width * (bits / 8),    \
 					    true);                                                               \

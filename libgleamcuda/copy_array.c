@@ -9,6 +9,7 @@
 
 #include "gen/bodies.h"
 #include "gen/msg.h"
+#include "libgleamcuda/across.h"
 #include "libgleamcuda/array.h"
 #include "libgleamcuda/call.h"
 #include "libgleamcuda/capture.h"
@@ -283,6 +284,9 @@ CUresult copy_array_box(struct call *call, const CUDA_MEMCPY3D *copy, CUstream h
 		return result;
 	if (captured)
 		return call_refuse(call, "graphs don't copy arrays");
+	if ((dst.type != CU_MEMORYTYPE_ARRAY && across_owner(call, box.dst.address)) ||
+	    (src.type != CU_MEMORYTYPE_ARRAY && across_owner(call, box.src.address)))
+		return call_refuse(call, "an array is copied to and from memory of its own server's GPUs, or of the host");
 	if (region_any())
 		result = regions_use(call, &box);
 	if (result)

@@ -49,48 +49,60 @@ static void attributes_state(struct device *device)
 
 static_assert(VISIBLE_MAX == SNAPSHOT_DEVICES, "as many GPUs as a snapshot has");
 
-static void gpus_of(const struct snapshot *snapshot, struct visible_gpus *gpus_out)
-{
-	gpus_out->count = snapshot->device_count;
-	for (uint32_t i = 0; i < snapshot->device_count; i++) {
-		const struct snapshot_device *d = &snapshot->devices[i];
+/* Where the GPUs of a list are. */
+struct gpu_place {
+	struct session *session;
+	uint32_t node_device;
+};
 
-		memcpy(gpus_out->gpus[i].uuid, d->uuid, sizeof(d->uuid));
-		memcpy(gpus_out->gpus[i].uuid_v1, d->uuid_v1, sizeof(d->uuid_v1));
-		gpus_out->gpus[i].pci = visible_pci(d->attributes[CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID],
-						    d->attributes[CU_DEVICE_ATTRIBUTE_PCI_BUS_ID],
-						    d->attributes[CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID]);
-	}
+static void gpus_of(struct session *const *sessions, uint32_t count, struct visible_gpus *gpus_out,
+		    struct gpu_place places_out[VISIBLE_MAX])
+{
+	gpus_out->count = 0;
+	for (uint32_t i = 0; i < count; i++)
+		for (uint32_t k = 0; k < sessions[i]->snapshot.device_count && gpus_out->count < VISIBLE_MAX; k++) {
+			const struct snapshot_device *d = &sessions[i]->snapshot.devices[k];
+			uint32_t at = gpus_out->count++;
+
+			memcpy(gpus_out->gpus[at].uuid, d->uuid, sizeof(d->uuid));
+			memcpy(gpus_out->gpus[at].uuid_v1, d->uuid_v1, sizeof(d->uuid_v1));
+			gpus_out->gpus[at].pci = visible_pci(d->attributes[CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID],
+							     d->attributes[CU_DEVICE_ATTRIBUTE_PCI_BUS_ID],
+							     d->attributes[CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID]);
+			places_out[at] = (struct gpu_place){ sessions[i], k };
+		}
 }
 
 /*
  * A server with several GPUs has chosen among them by our settings already (snapshot.given), and shows those alone. Any
- * other shows what it has: what the settings choose is chosen here, and one GPU where they are silent.
+ * other shows what it has: what the settings choose is chosen here, and one GPU where they are silent. Of several servers each
+ * shows what it was asked for, and the settings are about all of them.
  */
-static CUresult devices_choose(const struct snapshot *snapshot, uint32_t ordinals[VISIBLE_MAX], uint32_t *count_out)
+static CUresult devices_choose(struct session *const *sessions, uint32_t count, const struct visible_gpus *gpus,
+			       uint32_t ordinals[VISIBLE_MAX], uint32_t *count_out)
 {
 	const char *visible = secure_getenv("CUDA_VISIBLE_DEVICES");
 	const char *asked = secure_getenv("GLEAM_GPUS");
-	uint32_t most = visible ? UINT32_MAX : 1;
-	struct visible_gpus gpus;
+	bool together = count > 1 || sessions[0]->chooses;
+	bool given = !together && sessions[0]->snapshot.given;
+	uint32_t most = visible || together ? UINT32_MAX : 1;
 	CUresult result;
 
 	if (asked && *asked && !visible_count(asked, &most)) {
 		gleam_log("GLEAM_GPUS=%s: neither a number from 1 to %d nor \"all\"", asked, VISIBLE_MAX);
 		return CUDA_ERROR_NO_DEVICE;
 	}
-	gpus_of(snapshot, &gpus);
-	result = snapshot->given ? visible_select(&gpus, NULL, NULL, ordinals, count_out) :
-				   visible_select(&gpus, visible, secure_getenv("CUDA_DEVICE_ORDER"), ordinals, count_out);
+	result = given ? visible_select(gpus, NULL, NULL, ordinals, count_out) :
+			 visible_select(gpus, visible, secure_getenv("CUDA_DEVICE_ORDER"), ordinals, count_out);
 	if (result) {
-		gleam_log("no device: the server has %u, CUDA_VISIBLE_DEVICES=%s", snapshot->device_count,
+		gleam_log("no device: the server%s %u, CUDA_VISIBLE_DEVICES=%s", count > 1 ? "s have" : " has", gpus->count,
 			  visible ? visible : "(not set)");
 		return result;
 	}
-	if (snapshot->given)
+	if (given)
 		return CUDA_SUCCESS;
 	if (asked && most != UINT32_MAX && most > *count_out) {
-		gleam_log("GLEAM_GPUS=%s: the server has %u for this program", asked, *count_out);
+		gleam_log("GLEAM_GPUS=%s: the server%s %u for this program", asked, count > 1 ? "s have" : " has", *count_out);
 		return CUDA_ERROR_NO_DEVICE;
 	}
 	if (*count_out > most)
@@ -109,21 +121,37 @@ bool devices_hidden(void)
 	       visible_select(&most, visible, NULL, ordinals, &count) == CUDA_ERROR_NO_DEVICE;
 }
 
-CUresult devices_init(const struct snapshot *snapshot)
+CUresult devices_init(struct session *const *sessions, uint32_t count)
 {
+	struct gpu_place places[VISIBLE_MAX];
 	uint32_t ordinals[SNAPSHOT_DEVICES];
-	CUresult result = devices_choose(snapshot, ordinals, &table.count);
+	struct visible_gpus gpus;
+	CUresult result;
 
+	gpus_of(sessions, count, &gpus, places);
+	result = devices_choose(sessions, count, &gpus, ordinals, &table.count);
 	if (result) {
 		table.count = 0;
 		return result;
 	}
 	for (uint32_t i = 0; i < table.count; i++) {
-		table.devices[i].node_device = ordinals[i];
-		table.devices[i].raw = &snapshot->devices[ordinals[i]];
+		const struct gpu_place *place = &places[ordinals[i]];
+
+		table.devices[i].session = place->session;
+		table.devices[i].node_device = place->node_device;
+		table.devices[i].unit = place->session->first + place->node_device;
+		table.devices[i].raw = &place->session->snapshot.devices[place->node_device];
 		attributes_state(&table.devices[i]);
 	}
 	return CUDA_SUCCESS;
+}
+
+int device_of_unit(uint64_t unit)
+{
+	for (uint32_t i = 0; i < table.count; i++)
+		if (table.devices[i].unit == unit)
+			return (int)i;
+	return -1;
 }
 
 int device_count(void)
@@ -426,7 +454,8 @@ CUresult do_cuDeviceGetP2PAttribute(struct call *call, int *value, CUdevice_P2PA
 		return CUDA_ERROR_INVALID_DEVICE;
 	if ((uint32_t)attrib == 0 || (uint32_t)attrib >= SNAPSHOT_P2P)
 		return CUDA_ERROR_INVALID_VALUE;
-	*value = call->session->snapshot.p2p[src->node_device][dst->node_device][attrib];
+	/* GPUs of two servers reach each other by copies alone. */
+	*value = src->session == dst->session ? src->session->snapshot.p2p[src->node_device][dst->node_device][attrib] : 0;
 	return CUDA_SUCCESS;
 }
 
@@ -471,14 +500,14 @@ CUresult do_cuDeviceGetP2PAtomicCapabilities(struct call *call, unsigned int *ca
 
 GLEAM_EXPORT int gleam_devices(unsigned char (*uuids)[16], int max, char *server, unsigned long server_size)
 {
-	const struct session *s = session_current();
-	int count = s ? device_count() : 0;
+	int count = session_current() ? device_count() : 0;
 
 	if (count > max)
 		count = max;
 	for (int i = 0; i < count; i++)
 		memcpy(uuids[i], device_at(i)->raw->uuid, sizeof(uuids[i]));
+	/* "": of several, whom the UUIDs tell apart. */
 	if (count)
-		snprintf(server, server_size, "%s", s->server);
+		snprintf(server, server_size, "%s", session_count() > 1 ? "" : session_current()->server);
 	return count;
 }

@@ -12,14 +12,21 @@
 #include "broker/proto/cuda_abi.h"
 #include "broker/proto/snapshot.h"
 
+struct session;
+
 struct device {
-	uint32_t node_device; /* ordinal at the worker */
+	struct session *session; /* whose worker has it */
+	uint32_t node_device; /* ordinal there */
+	uint32_t unit;	      /* its range of addresses (memory.h) */
 	const struct snapshot_device *raw;
 	int32_t attributes[SNAPSHOT_ATTRIBUTES];
 };
 
-/* CUDA_SUCCESS with one device at least; NO_DEVICE, or INVALID_DEVICE for settings that the driver refuses. */
-CUresult devices_init(const struct snapshot *snapshot);
+/* Of these sessions, in their order. CUDA_SUCCESS with one device at least; NO_DEVICE, or INVALID_DEVICE for settings that the
+ * driver refuses. */
+CUresult devices_init(struct session *const *sessions, uint32_t count);
+/* The device of a unit, as the program counts; -1 where it sees none. */
+int device_of_unit(uint64_t unit);
 /* CUDA_VISIBLE_DEVICES hides whatever a server has, so that none need be asked: programs that are to use no GPU are told so. */
 bool devices_hidden(void);
 /* NULL for a bad ordinal. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What piece.c, slab.c and memory.c share of device memory: three layers, of which allocations are the uppermost, slabs hold the small
- * ones, and blocks of whole pieces lie below. A device as the worker counts has one struct devmem. Any thread.
+ * ones, and blocks of whole pieces lie below. A unit (memory.h) has one struct devmem. Any thread.
  */
 #ifndef GLEAM_DEVMEM_H
 #define GLEAM_DEVMEM_H
@@ -23,7 +23,7 @@ struct slab;
 struct block {
 	uint64_t address;
 	uint64_t size;
-	uint32_t device;
+	uint32_t unit;
 	struct slab *slab; /* NULL: an allocation of its own */
 	struct block *next; /* in devmem.freeing */
 };
@@ -51,7 +51,7 @@ struct devmem {
 
 /* ---- piece.c ---- */
 
-struct devmem *devmem_of(uint32_t device);
+struct devmem *devmem_of(uint32_t unit);
 /* A block of @size bytes, a multiple of PIECE_SMALL, of the call's context's device. */
 CUresult block_new(struct call *call, uint64_t size, struct block **block_out);
 /* The block is no one's any more; its addresses and pieces come back with the notice. */

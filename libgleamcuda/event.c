@@ -176,6 +176,13 @@ CUresult event_capture_record(struct call *call, uint64_t handle, uint64_t strea
 	return event ? capture_record(call, stream, &event->mark) : CUDA_ERROR_INVALID_HANDLE;
 }
 
+bool event_is_recorded(uint64_t handle)
+{
+	struct event *event = handle_data(OBJECT_EVENT, handle);
+
+	return event && __atomic_load_n(&event->seq, __ATOMIC_ACQUIRE);
+}
+
 bool event_is_captured(uint64_t handle)
 {
 	struct event *event = handle_data(OBJECT_EVENT, handle);

@@ -23,6 +23,8 @@ void event_launched(struct call *call, uint64_t event, uint64_t stream, uint64_t
 /* A launch that was captured on @stream would have recorded it. */
 CUresult event_capture_record(struct call *call, uint64_t event, uint64_t stream);
 
+/* Has it ever been recorded? Then something can be waited for. */
+bool event_is_recorded(uint64_t event);
 /* Was its newest record captured? */
 bool event_is_captured(uint64_t event);
 /* A stream waits for a captured event, or a capturing one (@external: as a node) for any. Handles are live. */

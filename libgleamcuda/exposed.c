@@ -167,6 +167,12 @@ CUresult exposed_open(struct call *call, uint64_t start, uint64_t size)
 		exposed->shadows[i] = calloc(1, size);
 		result = exposed->shadows[i] ? range_tell(to[i], &m) : CUDA_ERROR_OUT_OF_MEMORY;
 		done = i;
+		/* Another server that is lost meanwhile is no reason. */
+		if (result && to[i] != call && session_is_dead(to[i]->session)) {
+			result = CUDA_SUCCESS;
+			free(exposed->shadows[i]);
+			exposed->shadows[i] = NULL;
+		}
 	}
 	if (result) {
 		m.open = 0;

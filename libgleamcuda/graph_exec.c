@@ -550,6 +550,8 @@ CUresult do_cuGraphLaunch(struct call *call, CUgraphExec hGraph, CUstream hStrea
 		return result;
 	if (captured)
 		return launch_capture(call, exec, stream);
+	if (call->session != exec->context->session)
+		return call_refuse(call, "a graph of one server's GPUs can't run in a stream of another's");
 	if (exec->plan->allocates) {
 		result = memory_steps(exec);
 		if (result)

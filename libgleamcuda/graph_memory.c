@@ -119,7 +119,7 @@ void graph_memory_sweep(struct call *call)
 
 		list = memory->next;
 		range_remove(memory->address, false, NULL);
-		call_start(&giving, call->session, memory->context);
+		call_start(&giving, memory->context->session, memory->context);
 		memory_give(&giving, memory->address, memory->size, memory->owner);
 		call_leave(&giving, CUDA_SUCCESS);
 		__atomic_fetch_sub(&any, 1, __ATOMIC_RELAXED);

@@ -10,6 +10,8 @@
 #include "libgleamcuda/context.h"
 #include "libgleamcuda/exposed.h"
 #include "libgleamcuda/graph_exec.h"
+#include "libgleamcuda/handle.h"
+#include "libgleamcuda/log.h"
 #include "libgleamcuda/memory.h"
 #include "libgleamcuda/program.h"
 #include "libgleamcuda/session.h"
@@ -71,6 +73,38 @@ struct folding {
 	uint64_t error; /* the node that is on a cycle */
 };
 
+static bool memory_is_of(uint64_t address, const struct session *s)
+{
+	const struct session *of = session_of_unit(memory_unit(address));
+
+	return !of || of == s;
+}
+
+/* Does one worker reach all that the step is about? */
+static bool step_is_of(const struct graph_step *step, const struct session *s)
+{
+	const struct graph_work *work = &step->work;
+	const struct context *context = work->context;
+
+	switch ((int)work->type) {
+	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+	case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+		context = handle_context(work->event);
+		break;
+	case CU_GRAPH_NODE_TYPE_MEMCPY:
+		if (!memory_is_of(step->box.dst, s) || !memory_is_of(step->box.src, s))
+			return false;
+		break;
+	case CU_GRAPH_NODE_TYPE_MEMSET:
+		if (!memory_is_of(work->fill.dst, s))
+			return false;
+		break;
+	default:
+		break;
+	}
+	return !context || context->session == s;
+}
+
 static CUresult step_add(struct folding *f, const struct graph_node *node, const uint32_t *needs,
 			 const CUgraphEdgeData *data, uint32_t need_count)
 {
@@ -120,6 +154,10 @@ static CUresult step_add(struct folding *f, const struct graph_node *node, const
 	result = graph_work_clone(&node->work, &step->work);
 	if (!result && step->work.type == CU_GRAPH_NODE_TYPE_MEMCPY)
 		result = graph_box_of(&step->work.copy, &step->box);
+	if (!result && !step_is_of(step, plan->context->session)) {
+		gleam_log("a graph can't span the GPUs of two servers");
+		result = CUDA_ERROR_NOT_SUPPORTED;
+	}
 	return result;
 }
 

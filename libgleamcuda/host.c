@@ -31,8 +31,13 @@ uint32_t host_made;
 
 CUresult host_start(void)
 {
-	void *at = mmap((void *)(uintptr_t)HOST_BASE, HOST_SPAN, PROT_NONE,
-			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+	static bool reserved; /* an earlier cuInit has come to nothing */
+	void *at;
+
+	if (reserved)
+		return CUDA_SUCCESS;
+	at = mmap((void *)(uintptr_t)HOST_BASE, HOST_SPAN, PROT_NONE,
+		  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
 
 	if (at != (void *)(uintptr_t)HOST_BASE) {
 		if (at != MAP_FAILED)
@@ -42,6 +47,7 @@ CUresult host_start(void)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	space_init(&space, HOST_BASE, HOST_SPAN);
+	reserved = true;
 	return CUDA_SUCCESS;
 }
 

@@ -26,9 +26,9 @@
 /* PTX has its .version near the start, behind comments. */
 #define PTX_HEAD (1u << 20)
 
-/* Whether the node's devices run cubins: a software GPU compiles PTX and has no use for machine code. Learnt from the first
+/* Whether a node's devices run cubins: a software GPU compiles PTX and has no use for machine code. Learnt from the first
  * container that has both. Atomic. */
-static enum { CUBINS_UNKNOWN, CUBINS_RUN, CUBINS_REFUSED } cubins;
+static enum { CUBINS_UNKNOWN, CUBINS_RUN, CUBINS_REFUSED } cubins[SESSIONS_MAX];
 
 /* ---- choosing ---- */
 
@@ -191,6 +191,10 @@ static uint32_t targets_of(struct call *call, uint64_t object, struct image_targ
 	int first = call->context ? call->context->device : 0;
 	uint32_t count = 0;
 
+	/* Without a context: the first of the server that it is for. */
+	while (!call->context && first < device_count() - 1 && device_at(first)->session != call->session)
+		first++;
+
 	for (int i = 0; i < SNAPSHOT_DEVICES && count < SNAPSHOT_DEVICES; i++) {
 		const struct device *device = device_at(i ? (i <= first ? i - 1 : i) : first);
 		struct image_target target;
@@ -217,11 +221,11 @@ static bool env_is_set(const char *name)
 	return value && strcmp(value, "0") && *value;
 }
 
-static enum image_want want_of(const struct jit *jit)
+static enum image_want want_of(const struct call *call, const struct jit *jit)
 {
 	if (jit->chooses)
 		return IMAGE_WANT_ALL;
-	if (__atomic_load_n(&cubins, __ATOMIC_RELAXED) == CUBINS_REFUSED || env_is_set("CUDA_FORCE_PTX_JIT") ||
+	if (__atomic_load_n(&cubins[call->session->index], __ATOMIC_RELAXED) == CUBINS_REFUSED || env_is_set("CUDA_FORCE_PTX_JIT") ||
 	    env_is_set("CUDA_FORCE_JIT"))
 		return IMAGE_WANT_PTX;
 	return IMAGE_WANT_BEST;
@@ -526,7 +530,7 @@ CUresult image_load(struct call *call, uint64_t object, const void *bytes, uint6
 {
 	struct image_target targets[SNAPSHOT_DEVICES];
 	uint32_t target_count = targets_of(call, object, targets);
-	enum image_want want = want_of(jit);
+	enum image_want want = want_of(call, jit);
 	struct image image;
 	CUresult result = image_choose(bytes, size, targets, target_count, want, &image);
 
@@ -534,9 +538,9 @@ CUresult image_load(struct call *call, uint64_t object, const void *bytes, uint6
 		return result;
 	result = load_chosen(call, object, &image, jit, targets, answer_out);
 	if (!result && image.has_cubin)
-		__atomic_store_n(&cubins, CUBINS_RUN, __ATOMIC_RELAXED);
+		__atomic_store_n(&cubins[call->session->index], CUBINS_RUN, __ATOMIC_RELAXED);
 	if (result != CUDA_ERROR_NO_BINARY_FOR_GPU || !image.has_both || want != IMAGE_WANT_BEST ||
-	    __atomic_load_n(&cubins, __ATOMIC_RELAXED) == CUBINS_RUN)
+	    __atomic_load_n(&cubins[call->session->index], __ATOMIC_RELAXED) == CUBINS_RUN)
 		return result;
 	/* It fits by its number, and yet the node can't run it: a device for PTX alone. */
 	result = image_choose(bytes, size, targets, target_count, IMAGE_WANT_PTX, &image);
@@ -544,7 +548,7 @@ CUresult image_load(struct call *call, uint64_t object, const void *bytes, uint6
 		result = load_chosen(call, object, &image, jit, targets, answer_out);
 	if (!result) {
 		gleam_log("the server's device runs no cubins: PTX is sent from now on");
-		__atomic_store_n(&cubins, CUBINS_REFUSED, __ATOMIC_RELAXED);
+		__atomic_store_n(&cubins[call->session->index], CUBINS_REFUSED, __ATOMIC_RELAXED);
 	}
 	return result;
 }

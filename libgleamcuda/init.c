@@ -84,7 +84,7 @@ static CUresult init_locked(void)
 	if (!session_current() && devices_hidden())
 		gleam_log("no device: CUDA_VISIBLE_DEVICES hides them all");
 	else if (session_current() || session_open(&result) == 0)
-		result = contexts_init(session_current());
+		result = contexts_init();
 	else if (result == CUDA_SUCCESS)
 		result = CUDA_ERROR_SYSTEM_NOT_READY;
 	if (result) {
@@ -123,17 +123,18 @@ CUresult do_cuInit(struct call *call, unsigned int Flags)
 }
 
 /*
- * The lesser of the node's and ours; ours while there is no session. cudart asks before cuInit, keeps the answer, and takes
+ * The least of the nodes' and ours; ours while there is no session. cudart asks before cuInit, keeps the answer, and takes
  * it into its digest: what was told once stays.
  */
 uint32_t driver_version(void)
 {
 	uint32_t version = CUDA_VERSION;
 	uint32_t told = 0;
-	const struct session *s = session_current();
+	const struct session *s;
 
-	if (s && s->snapshot.driver_version && s->snapshot.driver_version < version)
-		version = s->snapshot.driver_version;
+	for (uint32_t i = 0; (s = session_at(i)); i++)
+		if (s->snapshot.driver_version && s->snapshot.driver_version < version)
+			version = s->snapshot.driver_version;
 	if (!__atomic_compare_exchange_n(&version_told, &told, version, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
 		version = told;
 	return version;

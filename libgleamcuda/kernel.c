@@ -161,7 +161,9 @@ CUresult do_cuKernelSetAttribute(struct call *call, CUfunction_attribute attrib,
 		return CUDA_SUCCESS;
 	m.kernel = k->handle;
 	m.dev = (int32_t)device_at(dev)->node_device;
-	result = call_open(call, OP_cuKernelSetAttribute, msg_cuKernelSetAttribute_size(&m));
+	result = kernel_at(call, k, dev);
+	if (!result)
+		result = call_open(call, OP_cuKernelSetAttribute, msg_cuKernelSetAttribute_size(&m));
 	if (result)
 		return result;
 	msg_cuKernelSetAttribute_put(&call->w, &m);
@@ -208,7 +210,9 @@ CUresult do_cuKernelSetCacheConfig(struct call *call, CUkernel kernel, CUfunc_ca
 		return CUDA_ERROR_INVALID_VALUE;
 	m.kernel = k->handle;
 	m.dev = (int32_t)device_at(dev)->node_device;
-	result = call_open(call, OP_cuKernelSetCacheConfig, msg_cuKernelSetCacheConfig_size(&m));
+	result = kernel_at(call, k, dev);
+	if (!result)
+		result = call_open(call, OP_cuKernelSetCacheConfig, msg_cuKernelSetCacheConfig_size(&m));
 	if (result)
 		return result;
 	msg_cuKernelSetCacheConfig_put(&call->w, &m);

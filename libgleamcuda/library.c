@@ -61,6 +61,42 @@ static bool result_waits(struct call *call, CUresult result)
 	}
 }
 
+/* A library is of no context: the other servers get it as well. What they say of it is asked for where it matters. */
+static void load_others(struct call *call, struct program *program, const void *image, uint64_t size, const struct jit *jit)
+{
+	struct session *s;
+
+	for (uint32_t i = 0; (s = session_at(i)); i++) {
+		struct answer *answer = NULL;
+		struct call other;
+
+		if (s == call->session || session_is_dead(s))
+			continue;
+		call_start(&other, s, NULL);
+		program->results[i] = image_load(&other, program->handle, image, size, jit, &answer);
+		call_leave(&other, CUDA_SUCCESS);
+		if (!program->results[i])
+			program->loaded |= 1u << i;
+		/* The first that could read it says what is in it. */
+		if (answer && !program->answer)
+			program->answer = answer;
+		else if (answer)
+			answer_put(answer);
+	}
+}
+
+static CUresult unload_send(struct call *call, const void *message)
+{
+	const struct msg_cuLibraryUnload *m = message;
+	CUresult result = call_open(call, OP_cuLibraryUnload, msg_cuLibraryUnload_size(m));
+
+	if (result)
+		return result;
+	msg_cuLibraryUnload_put(&call->w, m);
+	call_post(call);
+	return CUDA_SUCCESS;
+}
+
 static CUresult library_load(struct call *call, CUlibrary *library, const void *image, uint64_t size,
 			     const struct jit *jit)
 {
@@ -75,6 +111,10 @@ static CUresult library_load(struct call *call, CUlibrary *library, const void *
 		return result;
 	}
 	program->load_result = result;
+	program->results[call->session->index] = result;
+	if (!result)
+		program->loaded = 1u << call->session->index;
+	load_others(call, program, image, size, jit);
 	*library = (CUlibrary)(uintptr_t)program->handle;
 	return CUDA_SUCCESS;
 }
@@ -132,11 +172,9 @@ CUresult do_cuLibraryUnload(struct call *call, CUlibrary library)
 	m.library = program->handle;
 	/* A failed load left nothing at the worker. */
 	if (program->answer) {
-		result = call_open(call, OP_cuLibraryUnload, msg_cuLibraryUnload_size(&m));
+		result = library_tell(call, program, unload_send, &m);
 		if (result)
 			return result;
-		msg_cuLibraryUnload_put(&call->w, &m);
-		call_post(call);
 	}
 	program_free(program);
 	return CUDA_SUCCESS;
@@ -217,6 +255,9 @@ CUresult library_module(struct call *call, struct program *library, struct conte
 
 	if (!library->answer)
 		return library->load_result;
+	result = library_is_in(library, context->session);
+	if (result)
+		return result;
 	pthread_mutex_lock(&library->lock);
 	module = library->modules[context->index];
 	if (!module) {

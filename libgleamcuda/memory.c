@@ -9,6 +9,7 @@
 #include "gen/msg.h"
 #include "libgleamcuda/call.h"
 #include "libgleamcuda/context.h"
+#include "libgleamcuda/device.h"
 #include "libgleamcuda/devmem.h"
 #include "libgleamcuda/graph.h"
 #include "libgleamcuda/managed.h"
@@ -62,7 +63,18 @@ CUresult memory_take_pages(struct call *call, uint64_t size, uint64_t *address_o
 CUresult memory_give(struct call *call, uint64_t address, uint64_t size, void *owner)
 {
 	struct block *block = owner;
+	struct session *of = session_of_unit(block->unit);
 
+	/* A call about another server's devices, as a pool's may be: it is told in a call of its own. */
+	if (of && of != call->session) {
+		struct call other;
+		CUresult result;
+
+		call_start(&other, of, context_primary(device_of_unit(block->unit)));
+		result = other.context ? memory_give(&other, address, size, owner) : CUDA_ERROR_INVALID_DEVICE;
+		call_leave(&other, CUDA_SUCCESS);
+		return result;
+	}
 	session_memory_count(call->session, -(int64_t)size);
 	if (!block->slab)
 		return block_free(call, block);

@@ -15,15 +15,15 @@ struct call;
 struct context;
 struct session;
 
-#define DEVICE_BASE   0x200000000000ull /* device d has the TiB that begins at DEVICE_BASE + d TiB */
+#define DEVICE_BASE   0x200000000000ull /* unit u, a device of some server, has the TiB that begins at DEVICE_BASE + u TiB */
 #define DEVICE_SPAN   (1ull << 40)
 #define PIECE_SMALL   (2ull << 20)
 #define MEMORY_ALIGN  512u	 /* of every allocation, as the driver's */
 #define MEMORY_PAGE   4096u	 /* of the host: managed memory shares none */
 #define SLAB_LIMIT    (1u << 20) /* smaller allocations share a piece */
 
-/* Reserve the addresses of @devices devices in this process; called once by cuInit. */
-CUresult memory_start(uint32_t devices);
+/* Reserve the addresses of @count units in this process, where that isn't done yet; called by cuInit. */
+CUresult memory_start(uint32_t first, uint32_t count);
 /* @size bytes in the call's context. */
 CUresult memory_alloc(struct call *call, uint64_t size, uint64_t *address_out);
 CUresult memory_free(struct call *call, uint64_t address);
@@ -46,8 +46,14 @@ void memory_recall(struct session *s, uint32_t device, uint64_t bytes);
 /* A context ends: everything that was allocated in it is freed. */
 void memory_context_closed(struct context *context);
 
-/* A range of addresses of device @device (as the worker counts) for something else that maps memory there; 0: none. */
-uint64_t memory_space_take(uint32_t device, uint64_t size, uint64_t align, uint64_t hint);
+/* A range of addresses of a unit for something else that maps memory there; 0: none. */
+uint64_t memory_space_take(uint32_t unit, uint64_t size, uint64_t align, uint64_t hint);
 void memory_space_give(uint64_t address, uint64_t size);
+
+/* The unit whose range @address lies in; a number that no device has for any other address. */
+static inline uint64_t memory_unit(uint64_t address)
+{
+	return address < DEVICE_BASE ? UINT64_MAX : (address - DEVICE_BASE) / DEVICE_SPAN;
+}
 
 #endif

@@ -30,8 +30,9 @@ bool peer_possible(const struct call *call, int device, int owner)
 {
 	const struct device *a = device_at(device), *b = device_at(owner);
 
-	return a && b && a != b &&
-	       call->session->snapshot.p2p[a->node_device][b->node_device][CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED] == 1;
+	/* Of one server: nothing else is reached by a kernel. */
+	return a && b && a != b && a->session == b->session &&
+	       a->session->snapshot.p2p[a->node_device][b->node_device][CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED] == 1;
 }
 
 /* The contexts are CTX_NONE where none asks. */
@@ -39,8 +40,12 @@ static CUresult peer_tell(struct call *call, int device, int owner, bool on, uin
 {
 	struct msg_gleamPeer m = { .device = device_at(device)->node_device, .owner = device_at(owner)->node_device, .on = on,
 				   .index = index, .owner_index = owner_index };
-	CUresult result = call_open(call, OP_gleamPeer, msg_gleamPeer_size(&m));
+	CUresult result;
 
+	/* A pool may be opened while a GPU of another server is current. */
+	if (device_at(owner)->session != call->session)
+		call_in(call, context_primary(owner));
+	result = call_open(call, OP_gleamPeer, msg_gleamPeer_size(&m));
 	if (result)
 		return result;
 	msg_gleamPeer_put(&call->w, &m);

@@ -37,25 +37,31 @@ static void devmems_init(void)
 	}
 }
 
-struct devmem *devmem_of(uint32_t device)
+struct devmem *devmem_of(uint32_t unit)
 {
 	pthread_once(&devmems_once, devmems_init);
-	return &devmems[device];
+	return &devmems[unit];
 }
 
-CUresult memory_start(uint32_t devices)
+CUresult memory_start(uint32_t first, uint32_t count)
 {
-	for (uint32_t d = 0; d < devices && d < SNAPSHOT_DEVICES; d++) {
-		void *want = (void *)(uintptr_t)(DEVICE_BASE + d * DEVICE_SPAN);
-		/* Nothing of the program's may come to lie where device addresses are. */
-		void *at = mmap(want, DEVICE_SPAN, PROT_NONE,
-				MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+	static uint32_t reserved; /* bit per unit; an earlier cuInit has come to nothing */
 
-		if (at == want)
+	for (uint32_t u = first; u < first + count && u < SNAPSHOT_DEVICES; u++) {
+		void *want = (void *)(uintptr_t)(DEVICE_BASE + u * DEVICE_SPAN);
+		void *at;
+
+		if (reserved & 1u << u)
 			continue;
+		/* Nothing of the program's may come to lie where device addresses are. */
+		at = mmap(want, DEVICE_SPAN, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+		if (at == want) {
+			reserved |= 1u << u;
+			continue;
+		}
 		if (at != MAP_FAILED)
 			munmap(at, DEVICE_SPAN);
-		gleam_log("the addresses from %p on, for device %u, are taken in this process", want, d);
+		gleam_log("the addresses from %p on, for device %u, are taken in this process", want, u);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	return CUDA_SUCCESS;
@@ -121,10 +127,10 @@ static uint64_t pieces_lack_locked(const struct devmem *dm, uint64_t size)
 	return size;
 }
 
-static CUresult grant_ask(struct call *call, uint32_t device, uint64_t bytes)
+static CUresult grant_ask(struct call *call, uint32_t unit, uint64_t bytes)
 {
-	struct devmem *dm = devmem_of(device);
-	struct msg_gleamGrant m = { .device = device, .bytes = bytes };
+	struct devmem *dm = devmem_of(unit);
+	struct msg_gleamGrant m = { .device = unit - call->session->first, .bytes = bytes };
 	struct ans_gleamGrant a;
 	CUresult result = call_open(call, OP_gleamGrant, msg_gleamGrant_size(&m));
 
@@ -147,11 +153,11 @@ static CUresult grant_ask(struct call *call, uint32_t device, uint64_t bytes)
 }
 
 /* Unspent pieces beyond @keep bytes go back to the node; @all: so many that no more than that is left. Called without the lock. */
-static void unspent_return(struct call *call, uint32_t device, uint64_t keep, bool all)
+static void unspent_return(struct call *call, uint32_t unit, uint64_t keep, bool all)
 {
-	struct devmem *dm = devmem_of(device);
+	struct devmem *dm = devmem_of(unit);
 	uint64_t ids[MAP_PIECES_MAX];
-	struct msg_gleamGrantReturn m = { .device = device, .pieces = ids };
+	struct msg_gleamGrantReturn m = { .device = unit - call->session->first, .pieces = ids };
 
 	pthread_mutex_lock(&dm->lock);
 	for (int class = PIECE_CLASSES - 1; class >= 0; class--) {
@@ -175,7 +181,7 @@ static void unspent_return(struct call *call, uint32_t device, uint64_t keep, bo
 
 static CUresult map_post(struct call *call, const struct block *block, const uint64_t *ids, uint32_t count)
 {
-	struct msg_gleamMap m = { .address = block->address, .device = block->device, .pieces = ids,
+	struct msg_gleamMap m = { .address = block->address, .device = block->unit - call->session->first, .pieces = ids,
 				  .pieces_count = count };
 	CUresult result = call_open(call, OP_gleamMap, msg_gleamMap_size(&m));
 
@@ -224,8 +230,8 @@ static bool came_back(struct devmem *dm, uint64_t size, uint64_t lack)
 
 CUresult block_new(struct call *call, uint64_t size, struct block **block_out)
 {
-	uint32_t device = call->context->node_device;
-	struct devmem *dm = devmem_of(device);
+	uint32_t unit = call->context->unit;
+	struct devmem *dm = devmem_of(unit);
 	struct block *block;
 	uint64_t ids[MAP_PIECES_MAX];
 	uint32_t count;
@@ -237,7 +243,7 @@ CUresult block_new(struct call *call, uint64_t size, struct block **block_out)
 	if (!block)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	block->size = size;
-	block->device = device;
+	block->unit = unit;
 	/* Each turn either has the pieces or gets more; other threads may take them first, a few times. */
 	for (int turn = 0;; turn++) {
 		uint64_t lack;
@@ -264,13 +270,13 @@ CUresult block_new(struct call *call, uint64_t size, struct block **block_out)
 		/* Too many small pieces for one message: whole ones are asked for. */
 		if (!lack)
 			lack = size;
-		result = grant_ask(call, device, lack < GRANT_MIN && !is_off(OFF_GRANTS) ? GRANT_MIN : lack);
+		result = grant_ask(call, unit, lack < GRANT_MIN && !is_off(OFF_GRANTS) ? GRANT_MIN : lack);
 		if (result == CUDA_ERROR_OUT_OF_MEMORY && lack < GRANT_MIN)
-			result = grant_ask(call, device, lack);
+			result = grant_ask(call, unit, lack);
 		if (result == CUDA_ERROR_OUT_OF_MEMORY && turn == 0) {
 			/* Pieces of a size that doesn't fit may be lying about. */
-			unspent_return(call, device, 0, true);
-			result = grant_ask(call, device, size);
+			unspent_return(call, unit, 0, true);
+			result = grant_ask(call, unit, size);
 		}
 		if (result == CUDA_ERROR_OUT_OF_MEMORY && (freed_wait(call, dm) || came_back(dm, size, lack)))
 			continue;
@@ -298,7 +304,7 @@ free_block:
 
 CUresult block_free(struct call *call, struct block *block)
 {
-	struct devmem *dm = devmem_of(block->device);
+	struct devmem *dm = devmem_of(block->unit);
 	struct msg_gleamFree m = { .address = block->address, .bytes = block->size };
 	CUresult result;
 
@@ -319,15 +325,16 @@ void memory_freed(struct session *s, struct reader *r)
 	uint64_t address = get_u64(r);
 	uint32_t size = 0;
 	const void *ids = get_bytes(r, FRAME_SIZE_MAX, &size);
-	uint64_t device = (address - DEVICE_BASE) / DEVICE_SPAN;
+	uint64_t unit = memory_unit(address);
 	struct block *block = NULL;
 
-	if (r->fault || address < DEVICE_BASE || device >= SNAPSHOT_DEVICES) {
+	/* Of its own devices alone. */
+	if (r->fault || session_of_unit(unit) != s) {
 		gleam_log("a notice of freed memory that can't be read");
 		return;
 	}
 
-	struct devmem *dm = devmem_of((uint32_t)device);
+	struct devmem *dm = devmem_of((uint32_t)unit);
 	bool much;
 
 	pthread_mutex_lock(&dm->lock);
@@ -356,7 +363,7 @@ void memory_freed(struct session *s, struct reader *r)
 		struct call call;
 
 		call_start(&call, s, NULL);
-		unspent_return(&call, (uint32_t)device, UNSPENT_MAX / 2, false);
+		unspent_return(&call, (uint32_t)unit, UNSPENT_MAX / 2, false);
 		call_leave(&call, CUDA_SUCCESS);
 	}
 }
@@ -366,19 +373,19 @@ void memory_recall(struct session *s, uint32_t device, uint64_t bytes)
 	struct call call;
 	uint64_t have;
 
-	if (device >= SNAPSHOT_DEVICES)
+	if (device >= s->snapshot.device_count || s->first + device >= SNAPSHOT_DEVICES)
 		return;
-	have = __atomic_load_n(&devmem_of(device)->unspent_bytes, __ATOMIC_RELAXED);
+	have = __atomic_load_n(&devmem_of(s->first + device)->unspent_bytes, __ATOMIC_RELAXED);
 	call_start(&call, s, NULL);
-	unspent_return(&call, device, have > bytes ? have - bytes : 0, true);
+	unspent_return(&call, s->first + device, have > bytes ? have - bytes : 0, true);
 	call_leave(&call, CUDA_SUCCESS);
 }
 
 /* ---- addresses for others ---- */
 
-uint64_t memory_space_take(uint32_t device, uint64_t size, uint64_t align, uint64_t hint)
+uint64_t memory_space_take(uint32_t unit, uint64_t size, uint64_t align, uint64_t hint)
 {
-	struct devmem *dm = devmem_of(device);
+	struct devmem *dm = devmem_of(unit);
 	uint64_t address;
 
 	pthread_mutex_lock(&dm->lock);
@@ -389,7 +396,7 @@ uint64_t memory_space_take(uint32_t device, uint64_t size, uint64_t align, uint6
 
 void memory_space_give(uint64_t address, uint64_t size)
 {
-	struct devmem *dm = devmem_of((uint32_t)((address - DEVICE_BASE) / DEVICE_SPAN));
+	struct devmem *dm = devmem_of((uint32_t)memory_unit(address));
 
 	pthread_mutex_lock(&dm->lock);
 	space_give(&dm->space, address, size);

@@ -15,6 +15,7 @@
 #include "libgleamcuda/call.h"
 #include "libgleamcuda/capture.h"
 #include "libgleamcuda/context.h"
+#include "libgleamcuda/device.h"
 #include "libgleamcuda/graph.h"
 #include "libgleamcuda/handle.h"
 #include "libgleamcuda/memory.h"
@@ -114,19 +115,19 @@ static struct pool *current_of(int device)
 /* ---- blocks ---- */
 
 /* May the next command of @stream use it? */
-static bool block_usable(const struct call *call, const struct block *block, const struct stream *stream)
+static bool block_usable(const struct block *block, const struct stream *stream)
 {
-	return block->stream == stream || session_reached(call->session, block->word, block->seq);
+	return block->stream == stream || session_reached(device_at(block->pool->device)->session, block->word, block->seq);
 }
 
 /* A free block of at least @size bytes and not twice as many; taken out of the pool. */
-static struct block *block_reuse_locked(struct call *call, struct pool *pool, uint64_t size, struct stream *stream)
+static struct block *block_reuse_locked(struct pool *pool, uint64_t size, struct stream *stream)
 {
 	struct block **best = NULL;
 
 	for (struct block **at = &pool->free; *at; at = &(*at)->next)
 		if ((*at)->size >= size && ((*at)->size <= size * 2 || (*at)->size <= PIECE_SMALL) &&
-		    block_usable(call, *at, stream) && (!best || (*at)->size < (*best)->size))
+		    block_usable(*at, stream) && (!best || (*at)->size < (*best)->size))
 			best = at;
 	if (!best)
 		return NULL;
@@ -153,7 +154,7 @@ static void pool_trim(struct call *call, struct pool *pool, uint64_t keep)
 	for (struct block **at = &pool->free; *at && pool->reserved > keep;) {
 		struct block *block = *at;
 
-		if (!session_reached(call->session, block->word, block->seq)) {
+		if (!session_reached(device_at(pool->device)->session, block->word, block->seq)) {
 			at = &block->next;
 			continue;
 		}
@@ -249,7 +250,7 @@ static CUresult pool_alloc(struct call *call, struct pool *pool, uint64_t size, 
 	if (stream->context->device != pool->device && !(pool->open >> stream->context->device & 1))
 		return CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&lock);
-	block = block_reuse_locked(call, pool, size, stream);
+	block = block_reuse_locked(pool, size, stream);
 	pthread_mutex_unlock(&lock);
 	if (!block) {
 		block = calloc(1, sizeof(*block));
@@ -301,6 +302,14 @@ CUresult pool_free(struct call *call, uint64_t address, struct stream *stream)
 
 	if (!range_find(address, &range) || range.start != address || !range.pool)
 		return CUDA_ERROR_INVALID_VALUE;
+	/* The stream of another server's GPU: what it has is waited for, and then it is freed at its own. */
+	if (device_at(range.device)->session != call->session) {
+		result = stream ? stream_wait(call, stream) : CUDA_SUCCESS;
+		if (result)
+			return result;
+		stream = NULL;
+		call_in(call, context_primary(range.device));
+	}
 	if (!stream) {
 		result = context_wait(call);
 		if (result)

@@ -14,6 +14,7 @@
 #include "libgleamcuda/device.h"
 #include "libgleamcuda/handle.h"
 #include "libgleamcuda/image.h"
+#include "libgleamcuda/log.h"
 #include "libgleamcuda/stable.h"
 
 struct program_other {
@@ -44,6 +45,43 @@ struct program *program_new(enum object_type type, struct context *context)
 		return NULL;
 	}
 	return program;
+}
+
+CUresult library_tell(struct call *call, const struct program *library, CUresult (*send)(struct call *call, const void *message),
+		      const void *message)
+{
+	CUresult result = CUDA_SUCCESS;
+	struct session *s;
+
+	for (uint32_t i = 0; (s = session_at(i)); i++) {
+		struct call other;
+
+		if (!(library->loaded >> i & 1))
+			continue;
+		if (s == call->session) {
+			result = send(call, message);
+			continue;
+		}
+		call_start(&other, s, NULL);
+		/* One that is lost has told it already, or does at the next call. */
+		(void)send(&other, message);
+		call_leave(&other, CUDA_SUCCESS);
+	}
+	return result;
+}
+
+CUresult library_is_in(const struct program *library, const struct session *session)
+{
+	uint32_t index = session->index;
+	uint32_t managed = __atomic_load_n(&library->managed, __ATOMIC_RELAXED);
+
+	if (!(library->loaded >> index & 1))
+		return library->results[index] ? library->results[index] : CUDA_ERROR_INVALID_HANDLE;
+	if (managed && managed != index + 1) {
+		gleam_log("a library with __managed__ variables runs on the GPUs of one server: that of the first that was asked for");
+		return CUDA_ERROR_NOT_SUPPORTED;
+	}
+	return CUDA_SUCCESS;
 }
 
 static void function_free(struct function *function)
@@ -310,6 +348,18 @@ CUresult program_function(struct call *call, struct program *module, struct answ
 
 /* ---- kernels of libraries ---- */
 
+static CUresult kernel_send(struct call *call, const void *message)
+{
+	const struct msg_cuLibraryGetKernel *m = message;
+	CUresult result = call_open(call, OP_cuLibraryGetKernel, msg_cuLibraryGetKernel_size(m));
+
+	if (result)
+		return result;
+	msg_cuLibraryGetKernel_put(&call->w, m);
+	call_post(call);
+	return CUDA_SUCCESS;
+}
+
 static CUresult kernel_birth(struct call *call, struct program *library, struct answer_function *info,
 			     struct kernel **kernel_out)
 {
@@ -327,13 +377,11 @@ static CUresult kernel_birth(struct call *call, struct program *library, struct 
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	kernel->handle = m.pKernel;
-	result = call_open(call, OP_cuLibraryGetKernel, msg_cuLibraryGetKernel_size(&m));
+	result = library_tell(call, library, kernel_send, &m);
 	if (result) {
 		kernel_free(kernel);
 		return result;
 	}
-	msg_cuLibraryGetKernel_put(&call->w, &m);
-	call_post(call);
 	*kernel_out = kernel;
 	return CUDA_SUCCESS;
 }
@@ -370,11 +418,15 @@ CUresult kernel_function(struct call *call, struct kernel *kernel, struct contex
 	struct function **place = &kernel->functions[context->index];
 	struct function *function = __atomic_load_n(place, __ATOMIC_ACQUIRE);
 	struct function *expected = function;
+	CUresult result;
 
 	if (function && function->epoch == __atomic_load_n(&context->epoch, __ATOMIC_RELAXED)) {
 		*function_out = function;
 		return CUDA_SUCCESS;
 	}
+	result = library_is_in(kernel->program, context->session);
+	if (result)
+		return result;
 	function = function_new(kernel->program, kernel, kernel->info, context);
 	if (!function)
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -496,10 +548,26 @@ static CUresult info_values(struct call *call, struct program *program, struct a
 	return image_ask(call, program->handle, program->answer, info->name, &info, values_out);
 }
 
+CUresult kernel_at(struct call *call, const struct kernel *kernel, int device)
+{
+	struct session *of = device_at(device)->session;
+	CUresult result = library_is_in(kernel->program, of);
+
+	if (!result && of != call->session) {
+		call->context = NULL;
+		call_to(call, of);
+	}
+	return result;
+}
+
 /* Of a device that isn't the call's: attribute by attribute. */
 static CUresult kernel_values_ask(struct call *call, struct kernel *kernel, int device,
 				  int32_t values_out[VERDICT_ATTRIBUTES])
 {
+	CUresult there = kernel_at(call, kernel, device);
+
+	if (there)
+		return there;
 	for (uint32_t i = 0; i < VERDICT_ATTRIBUTES; i++) {
 		struct msg_cuKernelGetAttribute m = { .kernel = kernel->handle, .attrib = i,
 						      .dev = (int32_t)device_at(device)->node_device };

@@ -21,6 +21,7 @@
 #include "broker/proto/ring.h"
 #include "broker/proto/snapshot.h"
 #include "libgleamcuda/answer.h"
+#include "libgleamcuda/session.h"
 
 struct call;
 struct context;
@@ -37,6 +38,9 @@ struct program {
 	int device;		 /* that the answer's attributes speak of */
 	struct answer *answer;	 /* NULL: a library whose load failed, with load_result (told when something is asked of it) */
 	CUresult load_result;
+	uint32_t loaded;	 /* bit per session whose worker has it */
+	CUresult results[SESSIONS_MAX]; /* of loads at those that don't */
+	uint32_t managed;	 /* atomic: 1 + session whose worker has its managed variables; 0: none is known */
 	struct program *library; /* of a module that cuLibraryGetModule gave */
 	void **made;		 /* by index in the answer: struct function, or struct kernel of a library; atomic pointers */
 
@@ -91,6 +95,11 @@ struct kernel_values {
 
 /* Not yet known by any handle. NULL when memory is short. */
 struct program *program_new(enum object_type type, struct context *context);
+/* What every worker that has the library is told by @send; what it came to at the call's own. */
+CUresult library_tell(struct call *call, const struct program *library, CUresult (*send)(struct call *call, const void *message),
+		      const void *message);
+/* Does the session's worker have the library, and may it run there? The failure of the load if not. */
+CUresult library_is_in(const struct program *library, const struct session *session);
 /* Ends its handle and those of everything in it; tells nobody. */
 void program_free(struct program *program);
 /* A live module of a live context, or a live library. INVALID_HANDLE. */
@@ -137,6 +146,8 @@ static inline int32_t function_value(const struct function *function, CUfunction
 	return __atomic_load_n(&function->values[attribute], __ATOMIC_RELAXED);
 }
 
+/* What follows is about the kernel on @device, at that one's worker: the load's failure where it isn't there. */
+CUresult kernel_at(struct call *call, const struct kernel *kernel, int device);
 /* The kernel's values on a device, asked for at most once. */
 CUresult kernel_values_of(struct call *call, struct kernel *kernel, int device, struct kernel_values **values_out);
 
@@ -149,7 +160,7 @@ CUresult module_each_function(CUmodule module, void (*each)(void *user, CUfuncti
 /* ---- variables ---- */
 
 /* The address of a variable in the call's context: one trip, then remembered. NOT_FOUND. NOT_SUPPORTED for a managed one whose
- * address is taken in this process. */
+ * address is taken in this process, or that another server has. */
 CUresult program_variable(struct call *call, struct program *program, const char *name, uint64_t *address_out,
 			  uint64_t *size_out, bool *managed_out);
 /* Forget what was remembered for one context (NULL: all). Program's lock is held, or nobody else can have it. */

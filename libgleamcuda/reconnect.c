@@ -47,7 +47,7 @@ static bool fill(struct session *s, uint32_t number, uint64_t file_offset, uint3
 {
 	if (offset >= SESSION_UP_SIZE || size > SESSION_UP_SIZE - offset)
 		return false;
-	return weights_fill_locked(number, file_offset, shm_up(&s->shm) + offset, size);
+	return weights_fill_locked(s, number, file_offset, shm_up(&s->shm) + offset, size);
 }
 
 /* Commands that it hasn't got rid of. The append lock is held. */
@@ -111,7 +111,7 @@ static bool bytes_fill(struct session *s)
 	__atomic_fetch_add(&s->returns, 1, __ATOMIC_RELEASE);
 	whole = commands_fill(s) && pieces_fill(s);
 	pthread_mutex_unlock(&s->append_lock);
-	weights_forget_locked();
+	weights_forget_locked(s);
 	weights_unlock();
 	return whole;
 }
@@ -285,7 +285,7 @@ static bool look(struct session *s)
 	err = go_on(s, away + (grace_ms(s) + ANSWER_MS) * NS_PER_MS);
 	if (err == 0) {
 		__atomic_store_n(&s->away_ns, 0, __ATOMIC_RELAXED);
-		weights_back();
+		weights_back(s);
 		gleam_log("gleamd is back, after %.1f s", (double)(clock_ns() - away) / 1e9);
 		return false;
 	}

@@ -294,6 +294,9 @@ static CUresult range_give(struct call *call, uint64_t stream, uint64_t address,
 		uint64_t from = address > r->start ? region_page(r, address) : 0;
 		uint64_t end = region_page(r, address + size - 1) + 1;
 
+		/* The pages of another server's device are given where the copy is sent to it. */
+		if (r->context->session != call->session)
+			continue;
 		result = give_locked(call, r, from, end < r->pages ? end : r->pages, stream, take, &fence);
 	}
 	result = given_locked(call, stream, fence, result);

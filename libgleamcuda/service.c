@@ -81,7 +81,9 @@ static void notice_take(struct session *s, const struct frame_hdr *hdr, const ui
 		exposed_apply(s, &r);
 		break;
 	case NOTICE_TRACE:
-		trace_spans(&r);
+		/* Sequence numbers and clocks are of one server: the trace follows the first. */
+		if (!s->index)
+			trace_spans(&r);
 		break;
 	case NOTICE_RECALL: {
 		uint32_t device = get_u32(&r);
@@ -199,6 +201,7 @@ int session_attach(struct session *s, CUresult *result_out)
 	result = session_cells_take(s, SESSION_CELL_SIZE, &ref, &bytes);
 	if (result)
 		goto failed;
+	m.first = s->first;
 	m.snapshot = ref;
 	result = call_open_bulk(&call, OP_gleamAttach, msg_gleamAttach_size(&m), FRAME_BULK_DOWN, &ref);
 	if (!result) {

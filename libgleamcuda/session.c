@@ -20,15 +20,19 @@
 #include "broker/lib/codec.h"
 #include "broker/lib/futex.h"
 #include "broker/lib/slot.h"
+#include "broker/lib/visible.h"
 #include "broker/proto/progress.h"
 #include "gen/ops.h"
+#include "libgleamcuda/across.h"
 #include "libgleamcuda/array.h"
 #include "libgleamcuda/call.h"
 #include "libgleamcuda/capture.h"
 #include "libgleamcuda/context.h"
+#include "libgleamcuda/device.h"
 #include "libgleamcuda/event.h"
 #include "libgleamcuda/graph_exec.h"
 #include "libgleamcuda/host.h"
+#include "libgleamcuda/hostfunc.h"
 #include "libgleamcuda/kdev.h"
 #include "libgleamcuda/late.h"
 #include "libgleamcuda/link.h"
@@ -45,6 +49,8 @@
 #include "libgleamcuda/texture.h"
 #include "libgleamcuda/trace.h"
 
+#define PCI_DOMAINS 0x100 /* from one server's to the next one's: PCs have a few dozen domains at most */
+#define RELAY_CELLS 8u /* what one copy between servers has on its way */
 #define ANSWER_WAIT_MS 10000 /* a daemon answers or says LOCAL_WAITING within 3 s */
 #define OPEN_WAIT_MS   (LOCAL_OPEN_MS_MAX + ANSWER_WAIT_MS)
 #define AGAIN_WAIT_MS  10000 /* a daemon that was stopped while it was asked may be back by then */
@@ -69,6 +75,16 @@ struct session *session_at(uint32_t index)
 uint32_t session_count(void)
 {
 	return __atomic_load_n(&opened_count, __ATOMIC_ACQUIRE);
+}
+
+struct session *session_of_unit(uint64_t unit)
+{
+	struct session *s;
+
+	for (uint32_t i = 0; (s = session_at(i)); i++)
+		if (unit >= s->first && unit - s->first < s->snapshot.device_count)
+			return s;
+	return NULL;
 }
 
 /* ---- finding the daemon ---- */
@@ -136,19 +152,42 @@ static int socket_find(char path[SOCKET_PATH_SIZE])
 
 /* ---- opening ---- */
 
-/* What the worker must know of this program's environment: NAME=value, separated by newlines. */
-static void settings_collect(char *text, size_t size)
+#define NAMES_SIZE 1024 /* of servers, with commas between */
+
+/* What a session is asked for, where that isn't what the environment says. */
+struct wish {
+	const char *server;    /* GLEAM_SERVER */
+	const char *gpus;      /* GLEAM_GPUS */
+	char not[NAMES_SIZE];  /* GLEAM_NOT: servers that the process has GPUs of */
+	bool chooses;	       /* the server is told nothing of CUDA_VISIBLE_DEVICES */
+};
+
+static const char *setting_of(const struct wish *wish, const char *name)
+{
+	if (!strcmp(name, "GLEAM_SERVER") && wish->server)
+		return wish->server;
+	if (!strcmp(name, "GLEAM_GPUS") && wish->gpus)
+		return wish->gpus;
+	if (!strcmp(name, "GLEAM_NOT"))
+		return *wish->not ? wish->not : NULL;
+	if (wish->chooses && (!strcmp(name, "CUDA_VISIBLE_DEVICES") || !strcmp(name, "CUDA_DEVICE_ORDER")))
+		return NULL;
+	return secure_getenv(name);
+}
+
+/* What broker and worker must know of this program's environment: NAME=value, separated by newlines. */
+static void settings_collect(const struct wish *wish, char *text, size_t size)
 {
 	static const char *const names[] = {
-		"GLEAM_SERVER", "GLEAM_OFF", "GLEAM_CACHE", "CUDA_CACHE_DISABLE", "CUDA_CACHE_MAXSIZE", "CUDA_CACHE_PATH", "CUDA_FORCE_PTX_JIT",
-		"CUDA_DISABLE_PTX_JIT", "CUDA_FORCE_JIT", "CUDA_DISABLE_JIT", "GLEAM_GPUS", "CUDA_VISIBLE_DEVICES",
-		"CUDA_DEVICE_ORDER", "GLEAM_PRIORITY",
+		"GLEAM_SERVER", "GLEAM_NOT", "GLEAM_OFF", "GLEAM_CACHE", "CUDA_CACHE_DISABLE", "CUDA_CACHE_MAXSIZE",
+		"CUDA_CACHE_PATH", "CUDA_FORCE_PTX_JIT", "CUDA_DISABLE_PTX_JIT", "CUDA_FORCE_JIT", "CUDA_DISABLE_JIT", "GLEAM_GPUS",
+		"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "GLEAM_PRIORITY",
 	};
 	size_t at = 0;
 
 	text[0] = '\0';
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		const char *value = secure_getenv(names[i]);
+		const char *value = setting_of(wish, names[i]);
 		int more;
 
 		if (!value || strchr(value, '\n'))
@@ -165,7 +204,7 @@ static void settings_collect(char *text, size_t size)
 #define OPEN_PACKET_MAX 8192
 
 /* LOCAL_OPEN: its size, or -EMSGSIZE. */
-static int open_packet(uint8_t packet[OPEN_PACKET_MAX])
+static int open_packet(const struct wish *wish, uint8_t packet[OPEN_PACKET_MAX])
 {
 	char settings[4096];
 	char program[256];
@@ -173,7 +212,7 @@ static int open_packet(uint8_t packet[OPEN_PACKET_MAX])
 	struct writer w = writer_on(packet, OPEN_PACKET_MAX);
 
 	program[size > 0 ? size : 0] = '\0';
-	settings_collect(settings, sizeof(settings));
+	settings_collect(wish, settings, sizeof(settings));
 	if (trace_on && strlen(settings) + sizeof(OFF_TRACED_SETTING) + 1 < sizeof(settings))
 		strcat(settings, OFF_TRACED_SETTING "\n");
 	put_u32(&w, LOCAL_OPEN);
@@ -192,6 +231,7 @@ struct opened {
 	struct shm shm;
 	char server[64];
 	char path[SOCKET_PATH_SIZE];
+	uint32_t others; /* servers that could be asked next */
 	uint32_t end; /* enum session_end when refused */
 };
 
@@ -232,6 +272,7 @@ static int answer_take(const uint8_t *packet, size_t size, struct opened *opened
 		return -ECONNREFUSED;
 	}
 	snprintf(opened_out->server, sizeof(opened_out->server), "%.63s", text);
+	opened_out->others = number;
 	return 0;
 }
 
@@ -397,11 +438,11 @@ close_fd:
 }
 
 /* Where GLEAM_SOCKET names a daemon, that one; else by the kernel module, where it is and lets us; else the socket. */
-static int open_either(struct opened *opened_out)
+static int open_either(const struct wish *wish, struct opened *opened_out)
 {
 	const char *asked = secure_getenv("GLEAM_SOCKET");
 	uint8_t packet[OPEN_PACKET_MAX];
-	int size = open_packet(packet);
+	int size = open_packet(wish, packet);
 	int fd;
 
 	if (size < 0)
@@ -447,41 +488,264 @@ static struct session *session_new(const struct opened *opened)
 	return s;
 }
 
-int session_open(CUresult *result_out)
+static void session_close(struct session *s)
 {
-	struct opened opened = { .link = -1, .doorbell = -1, .shm.fd = -1 };
+	shm_close(&s->shm);
+	close(s->doorbell);
+	close(s->socket);
+	free(s);
+}
+
+/* A session whose devices have the units from @first on. @opened_out also tells why there is none. */
+static int one_open(const struct wish *wish, uint32_t first, struct session **session_out, struct opened *opened_out,
+		    CUresult *result_out)
+{
+	struct opened *opened = opened_out;
+	struct session *s;
 	int err;
 
+	*opened = (struct opened){ .link = -1, .doorbell = -1, .shm.fd = -1 };
 	*result_out = CUDA_ERROR_NO_DEVICE;
-	off_start();
-	err = open_either(&opened);
+	err = open_either(wish, opened);
 	if (err) {
-		if (opened.end)
-			*result_out = end_result(opened.end);
+		if (opened->end)
+			*result_out = end_result(opened->end);
 		return err;
 	}
-
-	struct session *s = session_new(&opened);
-
+	s = session_new(opened);
 	if (!s) {
-		err = -ENOMEM;
-		goto close_opened;
+		shm_close(&opened->shm);
+		close(opened->doorbell);
+		close(opened->link);
+		return -ENOMEM;
 	}
+	s->first = first;
+	s->chooses = wish->chooses;
 	s->header = shm_header(&s->shm);
 	s->direct = __atomic_load_n(&s->header->direct, __ATOMIC_ACQUIRE) == 1;
 	shm_ring_c2n(&s->shm, &s->c2n);
 	err = session_attach(s, result_out);
+	if (err) {
+		session_close(s);
+		return err;
+	}
+	*session_out = s;
+	return 0;
+}
+
+/* ---- several servers ---- */
+
+/* Sessions that are being opened, not yet anybody's. */
+struct list {
+	struct session *sessions[SESSIONS_MAX];
+	uint32_t count;
+	uint32_t units; /* devices of all of them */
+};
+
+static void list_close(struct list *list)
+{
+	while (list->count)
+		session_close(list->sessions[--list->count]);
+	list->units = 0;
+}
+
+static int list_add(struct list *list, struct wish *wish, struct opened *opened_out, CUresult *result_out)
+{
+	struct session *s;
+	int err;
+
+	if (list->count == SESSIONS_MAX || list->units >= SNAPSHOT_DEVICES)
+		return -E2BIG;
+	err = one_open(wish, list->units, &s, opened_out, result_out);
 	if (err)
-		goto free_session;
-	*result_out = memory_start(s->snapshot.device_count);
+		return err;
+	list->sessions[list->count++] = s;
+	list->units += s->snapshot.device_count;
+	return 0;
+}
+
+/* Those that GLEAM_SERVER names: so many GPUs of each, or @want in all (0: as many as they have). */
+static int named_open(struct list *list, const char *names, bool each, uint32_t want, CUresult *result_out)
+{
+	struct wish wish = { .chooses = true };
+	struct opened opened;
+
+	while (*names) {
+		size_t length = strcspn(names, ",");
+		char name[sizeof(opened.server)], gpus[32] = "all";
+		int err;
+
+		if (!length || length >= sizeof(name)) {
+			gleam_log("GLEAM_SERVER has a name that no server has: \"%.*s\"", (int)length, names);
+			return -EINVAL;
+		}
+		snprintf(name, sizeof(name), "%.*s", (int)length, names);
+		names += length + (names[length] == ',');
+		if (each)
+			strcpy(gpus, "1");
+		else if (want)
+			snprintf(gpus, sizeof(gpus), VISIBLE_UPTO "%u", want - list->units);
+		wish.server = name;
+		wish.gpus = gpus;
+		err = list_add(list, &wish, &opened, result_out);
+		if (err)
+			return err;
+		if (want && list->units >= want)
+			break;
+	}
+	return 0;
+}
+
+/* Any that answer: @want GPUs in all, 0: all that there are. */
+static int any_open(struct list *list, uint32_t want, CUresult *result_out)
+{
+	struct wish wish = { .chooses = true };
+	struct opened opened;
+	size_t at = 0;
+	int err;
+
+	if (list->count)
+		at = (size_t)sprintf(wish.not, "%s", list->sessions[0]->server);
+	do {
+		const char *name;
+		char gpus[32] = "all";
+
+		if (want)
+			snprintf(gpus, sizeof(gpus), VISIBLE_UPTO "%u", want - list->units);
+		wish.gpus = gpus;
+		err = list_add(list, &wish, &opened, result_out);
+		if (err)
+			break;
+		name = list->sessions[list->count - 1]->server;
+		if (at + strlen(name) + 2 > sizeof(wish.not))
+			break;
+		at += (size_t)sprintf(wish.not + at, "%s%s", at ? "," : "", name);
+	} while (opened.others && (!want || list->units < want));
+	/* The last one was as good as none: what there is has to do. */
+	return list->count ? 0 : err;
+}
+
+static uint64_t pci_of(const struct snapshot_device *d)
+{
+	return visible_pci(d->attributes[CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID], d->attributes[CU_DEVICE_ATTRIBUTE_PCI_BUS_ID],
+			   d->attributes[CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID]);
+}
+
+/* Whether one of the devices before device @k of session @i is at the same place. */
+static bool pci_is_taken(const struct list *list, uint32_t i, uint32_t k)
+{
+	uint64_t pci = pci_of(&list->sessions[i]->snapshot.devices[k]);
+
+	for (uint32_t s = 0; s <= i; s++)
+		for (uint32_t d = 0; d < (s == i ? k : list->sessions[s]->snapshot.device_count); d++)
+			if (pci_of(&list->sessions[s]->snapshot.devices[d]) == pci)
+				return true;
+	return false;
+}
+
+/*
+ * Two servers may have a GPU at the same place of their buses, and programs (NCCL) tell GPUs by it: those of a later server get a
+ * domain that is free.
+ */
+static void list_pci(struct list *list)
+{
+	for (uint32_t i = 1; i < list->count; i++)
+		for (uint32_t k = 0; k < list->sessions[i]->snapshot.device_count; k++) {
+			struct snapshot_device *d = &list->sessions[i]->snapshot.devices[k];
+			int32_t *a = d->attributes;
+
+			if (!pci_is_taken(list, i, k))
+				continue;
+			do
+				a[CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID] += PCI_DOMAINS;
+			while (pci_is_taken(list, i, k));
+			snprintf(d->pci, sizeof(d->pci), "%04x:%02x:%02x.0", (unsigned int)a[CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID],
+				 (unsigned int)a[CU_DEVICE_ATTRIBUTE_PCI_BUS_ID] & 0xff,
+				 (unsigned int)a[CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID] & 0xff);
+		}
+}
+
+/* Sessions whose devices CUDA_VISIBLE_DEVICES leaves out are given back. */
+static CUresult list_choose(struct list *list)
+{
+	CUresult result = devices_init(list->sessions, list->count);
+	uint32_t kept = 0;
+
+	if (result)
+		return result;
+	for (uint32_t i = 0; i < list->count; i++) {
+		bool used = false;
+
+		for (int d = 0; d < device_count(); d++)
+			used |= device_at(d)->session == list->sessions[i];
+		if (used)
+			list->sessions[kept++] = list->sessions[i];
+		else
+			session_close(list->sessions[i]);
+	}
+	list->count = kept;
+	return CUDA_SUCCESS;
+}
+
+/*
+ * One GPU of one server unless the program wants more (GLEAM_GPUS), or names several servers. So many are first looked for at
+ * one server, and only then at several.
+ */
+static int list_open(struct list *list, CUresult *result_out)
+{
+	const char *names = secure_getenv("GLEAM_SERVER"), *gpus = secure_getenv("GLEAM_GPUS");
+	bool visible = secure_getenv("CUDA_VISIBLE_DEVICES") || secure_getenv("CUDA_DEVICE_ORDER");
+	bool named = names && *names, several = named && strchr(names, ',');
+	struct wish wish = { .chooses = false };
+	struct opened opened;
+	uint32_t want = 1;
+	int err;
+
+	/* What is neither a number nor "all" is told by whoever looks at it next. */
+	if (gpus && *gpus && !visible_count(gpus, &want))
+		want = 1;
+	if (several) {
+		/* Without a number each gives one. */
+		err = named_open(list, names, !gpus || !*gpus, !gpus || !*gpus || want == UINT32_MAX || visible ? 0 : want,
+				 result_out);
+	} else {
+		err = list_add(list, &wish, &opened, result_out);
+		if (named || want == 1 || (!err && (want != UINT32_MAX || !opened.others)) ||
+		    (err && opened.end != END_REFUSED && opened.end != END_NO_DEVICE))
+			return err;
+		/* All there are, and there are more; or nobody has so many. */
+		if (err || visible)
+			list_close(list);
+		err = any_open(list, want == UINT32_MAX || visible ? 0 : want, result_out);
+	}
+	if (err)
+		return err;
+	list_pci(list);
+	*result_out = list_choose(list);
+	return *result_out ? -ENODEV : 0;
+}
+
+int session_open(CUresult *result_out)
+{
+	struct list list = { .count = 0 };
+	int err;
+
+	off_start();
+	err = list_open(&list, result_out);
+	if (err)
+		goto close_list;
+	*result_out = CUDA_SUCCESS;
+	for (uint32_t i = 0; i < list.count && !*result_out; i++)
+		*result_out = memory_start(list.sessions[i]->first, list.sessions[i]->snapshot.device_count);
 	if (!*result_out)
 		*result_out = host_start();
 	if (*result_out) {
 		err = -ENOMEM;
-		goto free_session;
+		goto close_list;
 	}
 	context_on_close(capture_context_closed);
 	context_on_close(graph_context_closed);
+	context_on_close(across_context_closed);
 	context_on_close(stream_context_closed);
 	context_on_close(event_context_closed);
 	context_on_close(texture_context_closed);
@@ -492,22 +756,27 @@ int session_open(CUresult *result_out)
 	logs_start();
 	context_on_close(link_context_closed);
 	context_on_close(programs_context_gone);
-	err = service_start(s);
-	if (err) {
-		*result_out = CUDA_ERROR_OUT_OF_MEMORY;
-		goto free_session;
+	/* Before their threads, which look at each other's. */
+	for (uint32_t i = 0; i < list.count; i++) {
+		list.sessions[i]->index = i;
+		__atomic_store_n(&sessions[i], list.sessions[i], __ATOMIC_RELEASE);
+		__atomic_store_n(&opened_count, i + 1, __ATOMIC_RELEASE);
+		if (list.count > 1)
+			gleam_log("server %s: %u GPUs", list.sessions[i]->server, list.sessions[i]->snapshot.device_count);
 	}
-	__atomic_store_n(&sessions[0], s, __ATOMIC_RELEASE);
-	__atomic_store_n(&opened_count, 1, __ATOMIC_RELEASE);
-	*result_out = CUDA_SUCCESS;
+	for (uint32_t i = 0; i < list.count; i++) {
+		err = service_start(list.sessions[i]);
+		if (!err)
+			continue;
+		*result_out = CUDA_ERROR_OUT_OF_MEMORY;
+		/* Others' threads have theirs by now: it stays, and is dead. */
+		__atomic_store_n(&list.sessions[i]->dead, 1, __ATOMIC_RELAXED);
+		return err;
+	}
 	return 0;
 
-free_session:
-	free(s);
-close_opened:
-	shm_close(&opened.shm);
-	close(opened.doorbell);
-	close(opened.link);
+close_list:
+	list_close(&list);
 	return err;
 }
 
@@ -596,37 +865,54 @@ void session_slot_give(struct session *s, uint16_t slot)
 
 /* ---- arenas ---- */
 
-CUresult session_up_take(struct session *s, uint32_t size, struct bulk_ref *ref_out, void **bytes_out)
+/* @tail_out: how far the worker had come when there was no room. */
+static bool up_take(struct session *s, uint32_t size, struct bulk_ref *ref_out, void **bytes_out, uint64_t *tail_out)
 {
 	uint64_t need = (size + (uint64_t)SESSION_GRANULE - 1) & ~(uint64_t)(SESSION_GRANULE - 1);
+	bool room;
 
-	for (;;) {
-		pthread_mutex_lock(&s->up_lock);
+	pthread_mutex_lock(&s->up_lock);
 
-		uint64_t tail = __atomic_load_n(&s->header->up_tail, __ATOMIC_ACQUIRE);
-		uint64_t at = s->up_head;
-		uint32_t offset = (uint32_t)(at % SESSION_UP_SIZE);
+	uint64_t tail = __atomic_load_n(&s->header->up_tail, __ATOMIC_ACQUIRE);
+	uint64_t at = s->up_head;
+	uint32_t offset = (uint32_t)(at % SESSION_UP_SIZE);
 
-		/* A piece does not wrap: what is left at the end is passed over. */
-		if (need > SESSION_UP_SIZE - offset) {
-			at += SESSION_UP_SIZE - offset;
-			offset = 0;
-		}
-		/* A tail that is ahead of our head is a broken daemon's: there is no room then, for ever. */
-		if (tail <= s->up_head && at + need - tail <= SESSION_UP_SIZE) {
-			s->up_head = at + need;
-			__atomic_store_n(&s->header->up_head, s->up_head, __ATOMIC_RELAXED);
-			pthread_mutex_unlock(&s->up_lock);
-			*ref_out = (struct bulk_ref){ .offset = offset, .size = size, .cookie = at };
-			*bytes_out = shm_up(&s->shm) + offset;
-			return CUDA_SUCCESS;
-		}
-		pthread_mutex_unlock(&s->up_lock);
+	/* A piece does not wrap: what is left at the end is passed over. */
+	if (need > SESSION_UP_SIZE - offset) {
+		at += SESSION_UP_SIZE - offset;
+		offset = 0;
+	}
+	/* A tail that is ahead of our head is a broken daemon's: there is no room then, for ever. */
+	room = tail <= s->up_head && at + need - tail <= SESSION_UP_SIZE;
+	if (room) {
+		s->up_head = at + need;
+		__atomic_store_n(&s->header->up_head, s->up_head, __ATOMIC_RELAXED);
+		*ref_out = (struct bulk_ref){ .offset = offset, .size = size, .cookie = at };
+		*bytes_out = shm_up(&s->shm) + offset;
+	}
+	pthread_mutex_unlock(&s->up_lock);
+	*tail_out = tail;
+	return room;
+}
+
+bool session_up_try(struct session *s, uint32_t size, struct bulk_ref *ref_out, void **bytes_out)
+{
+	uint64_t tail;
+
+	return up_take(s, size, ref_out, bytes_out, &tail);
+}
+
+CUresult session_up_take(struct session *s, uint32_t size, struct bulk_ref *ref_out, void **bytes_out)
+{
+	uint64_t tail;
+
+	while (!up_take(s, size, ref_out, bytes_out, &tail)) {
 		if (session_up_wait(&s->shm, tail, SESSION_LOOK_NS) == -ETIMEDOUT)
 			session_check(s);
 		if (session_is_dead(s))
 			return session_death(s);
 	}
+	return CUDA_SUCCESS;
 }
 
 CUresult session_cells_take(struct session *s, uint32_t size, struct bulk_ref *ref_out, void **bytes_out)
@@ -634,11 +920,13 @@ CUresult session_cells_take(struct session *s, uint32_t size, struct bulk_ref *r
 	uint32_t count = (size + SESSION_CELL_SIZE - 1) / SESSION_CELL_SIZE;
 	uint64_t run = count >= 64 ? ~0ull : (1ull << count) - 1;
 	bool idle = false; /* there is nothing to store */
+	/* Streams that wait for another server may hold all that there are: some are kept for what lets them go on. */
+	uint32_t cells = session_count() > 1 && !hostfunc_relays() ? SESSION_CELLS - RELAY_CELLS : SESSION_CELLS;
 	int err = 0;
 
 	pthread_mutex_lock(&s->cell_lock);
 	for (;;) {
-		for (uint32_t at = 0; at + count <= SESSION_CELLS; at++) {
+		for (uint32_t at = 0; at + count <= cells; at++) {
 			if (s->cells_used & run << at)
 				continue;
 			s->cells_used |= run << at;

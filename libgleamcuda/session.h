@@ -25,6 +25,8 @@
 struct session {
 	/* set when it is opened, then only read */
 	uint32_t index; /* in the process: 0 is the first that was opened */
+	uint32_t first; /* its devices have the address ranges (units) from this one on, see memory.h */
+	bool chooses;	/* CUDA_VISIBLE_DEVICES wasn't told to the server: this library chooses among its GPUs */
 	struct shm shm; /* shared with gleamd */
 	struct session_header *header;
 	int socket;   /* closes when this process ends: that is how gleamd knows; or the kernel's session */
@@ -71,6 +73,8 @@ struct session *session_current(void);
 /* Every session, in the order in which they were opened; NULL beyond the last. */
 struct session *session_at(uint32_t index);
 uint32_t session_count(void);
+/* The one whose devices have the unit; NULL: nobody's. */
+struct session *session_of_unit(uint64_t unit);
 /* Open it: 0, or -errno with a reason that the log has. NO_DEVICE and its kin are decided by the caller from @result_out. */
 int session_open(CUresult *result_out);
 /* True when every call has to fail; CUDA_ERROR_… for it (DEVICE_UNAVAILABLE, SYSTEM_NOT_READY …). */
@@ -86,6 +90,8 @@ void session_slot_give(struct session *s, uint16_t slot);
 
 /* An up piece of @size bytes (SESSION_CELL_SIZE at most) of the arena; waits for room. Fill bytes_out, then send ref. */
 CUresult session_up_take(struct session *s, uint32_t size, struct bulk_ref *ref_out, void **bytes_out);
+/* The same without waiting: false where there is no room. */
+bool session_up_try(struct session *s, uint32_t size, struct bulk_ref *ref_out, void **bytes_out);
 
 /* A run of cells for @size bytes (8 cells at most), waiting until some are free. */
 CUresult session_cells_take(struct session *s, uint32_t size, struct bulk_ref *ref_out, void **bytes_out);

@@ -52,8 +52,10 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* held over the trip o
 /* guarded by lock */
 static struct opened *opened_first;
 static struct pointer *pointers;
-static uint8_t own_name[SHARE_ID];
-static bool own_known;
+static struct {
+	uint8_t name[SHARE_ID];
+	bool known;
+} own[SESSIONS_MAX]; /* this program's workers */
 
 /* ---- what this program shares ---- */
 
@@ -73,8 +75,8 @@ static CUresult share_ask(struct call *call, const struct msg_gleamShare *m, str
 	memcpy(token->name, a.name, sizeof(token->name));
 	memcpy(token->key, a.key, sizeof(token->key));
 	pthread_mutex_lock(&lock);
-	memcpy(own_name, a.name, sizeof(own_name));
-	own_known = true;
+	memcpy(own[call->session->index].name, a.name, sizeof(own[0].name));
+	own[call->session->index].known = true;
 	pthread_mutex_unlock(&lock);
 	return CUDA_SUCCESS;
 }
@@ -135,10 +137,10 @@ bool share_fd_read(int fd, struct share_token *token_out)
 /* ---- what it has of others ---- */
 
 /* As the program counts; -1 for one that it doesn't see. */
-static int device_of_worker(uint32_t node_device)
+static int device_of_worker(const struct session *s, uint32_t node_device)
 {
 	for (int i = 0; i < device_count(); i++)
-		if (device_at(i)->node_device == node_device)
+		if (device_at(i)->session == s && device_at(i)->node_device == node_device)
 			return i;
 	return -1;
 }
@@ -163,7 +165,7 @@ CUresult share_fetch(struct call *call, const struct share_token *token, uint64_
 	if (!ans_gleamShareOpen_get(&call->r, &a))
 		return CUDA_ERROR_UNKNOWN;
 	*size_out = a.size;
-	*device_out = device_of_worker(a.device);
+	*device_out = device_of_worker(call->session, a.device);
 	return CUDA_SUCCESS;
 }
 
@@ -236,7 +238,7 @@ static CUresult opened_new_locked(struct call *call, const struct share_token *t
 		free(opened);
 		return result;
 	}
-	opened->address = memory_space_take(call->context->node_device, opened->size, PIECE_SMALL, 0);
+	opened->address = memory_space_take(call->context->unit, opened->size, PIECE_SMALL, 0);
 	result = opened->address ? opened_map(call, opened) : CUDA_ERROR_OUT_OF_MEMORY;
 	if (result) {
 		opened_release(call, opened);
@@ -299,10 +301,11 @@ CUresult share_open(struct call *call, const struct share_token *token, uint64_t
 
 	pthread_mutex_lock(&lock);
 	/* As natively: what a program shares it has already. */
-	if (own_known && memcmp(own_name, token->name, sizeof(own_name)) == 0) {
-		pthread_mutex_unlock(&lock);
-		return CUDA_ERROR_INVALID_CONTEXT;
-	}
+	for (uint32_t i = 0; i < SESSIONS_MAX; i++)
+		if (own[i].known && memcmp(own[i].name, token->name, sizeof(own[i].name)) == 0) {
+			pthread_mutex_unlock(&lock);
+			return CUDA_ERROR_INVALID_CONTEXT;
+		}
 	opened = opened_find_locked(token->key, call->context->device);
 	if (!opened)
 		result = opened_new_locked(call, token, &opened);
@@ -353,6 +356,12 @@ CUresult share_close(struct call *call, uint64_t address)
 
 	if (!share_has(address))
 		return CUDA_ERROR_INVALID_VALUE;
+	/* Where it was opened. */
+	pthread_mutex_lock(&lock);
+	link = pointer_find_locked(address);
+	if (*link && (*link)->context->session != call->session)
+		call_in(call, (*link)->context);
+	pthread_mutex_unlock(&lock);
 	/* Work that uses it comes first, as natively. */
 	if (call->context)
 		result = context_wait(call);
@@ -394,6 +403,7 @@ CUresult do_cuIpcGetMemHandle(struct call *call, CUipcMemHandle *pHandle, CUdevi
 
 	if (!pHandle || !range_find(dptr, &range) || range.kind != RANGE_DEVICE || !(range.flags & RANGE_IPC) || range.pool)
 		return CUDA_ERROR_INVALID_VALUE;
+	call_in(call, range.context);
 	result = share_range(call, &range, SHARE_MEMORY, &token);
 	if (!result)
 		memcpy(pHandle, &token, sizeof(*pHandle));

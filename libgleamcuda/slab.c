@@ -106,7 +106,7 @@ static uint64_t slab_take_locked(struct devmem *dm, uint32_t units, uint32_t ali
 
 CUresult slab_alloc(struct call *call, uint64_t size, uint32_t align, uint64_t *address_out, struct slab **slab_out)
 {
-	struct devmem *dm = devmem_of(call->context->node_device);
+	struct devmem *dm = devmem_of(call->context->unit);
 	uint32_t units = (uint32_t)((size + MEMORY_ALIGN - 1) / MEMORY_ALIGN);
 	struct block *block;
 	struct slab *slab;
@@ -158,7 +158,7 @@ CUresult slab_alloc(struct call *call, uint64_t size, uint32_t align, uint64_t *
 
 void slab_free(struct call *call, struct slab *slab, uint64_t address, uint64_t size)
 {
-	struct devmem *dm = devmem_of(slab->block->device);
+	struct devmem *dm = devmem_of(slab->block->unit);
 	uint32_t units = (uint32_t)((size + MEMORY_ALIGN - 1) / MEMORY_ALIGN);
 	struct freed *f = calloc(1, sizeof(*f));
 

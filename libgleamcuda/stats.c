@@ -14,36 +14,50 @@
 #include "libgleamcuda/session.h"
 #include "libgleamcuda/version.h"
 
-GLEAM_EXPORT void gleam_counters(unsigned long long counters_out[4])
+/* Over all servers. */
+static struct api_count counted(uint32_t api)
 {
-	struct session *s = process_is_forked() ? NULL : session_current();
+	struct api_count sum = { 0 };
+	struct session *s;
 
-	for (int i = 0; i < 4; i++)
-		counters_out[i] = 0;
-	for (uint32_t api = 0; s && api < API_COUNT; api++) {
+	for (uint32_t i = 0; (s = session_at(i)); i++) {
 		const struct api_count *c = shm_count(&s->shm, api);
 
-		counters_out[0] += c->calls;
-		counters_out[1] += c->trips;
-		counters_out[2] += c->bytes;
-		counters_out[3] += c->waited_ns;
+		sum.calls += c->calls;
+		sum.trips += c->trips;
+		sum.bytes += c->bytes;
+		sum.waited_ns += c->waited_ns;
+	}
+	return sum;
+}
+
+GLEAM_EXPORT void gleam_counters(unsigned long long counters_out[4])
+{
+	for (int i = 0; i < 4; i++)
+		counters_out[i] = 0;
+	for (uint32_t api = 0; !process_is_forked() && api < API_COUNT; api++) {
+		struct api_count c = counted(api);
+
+		counters_out[0] += c.calls;
+		counters_out[1] += c.trips;
+		counters_out[2] += c.bytes;
+		counters_out[3] += c.waited_ns;
 	}
 }
 
 __attribute__((destructor)) static void stats_write(void)
 {
 	const char *path = secure_getenv("GLEAM_STATS");
-	struct session *s = session_current();
 	char line[256];
 	int fd;
 
-	if (!path || !*path || !s || process_is_forked())
+	if (!path || !*path || !session_current() || process_is_forked())
 		return;
 	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return;
 	for (uint32_t api = 0; api < API_COUNT; api++) {
-		const struct api_count *c = shm_count(&s->shm, api);
+		const struct api_count sum = counted(api), *c = &sum;
 		int size;
 
 		if (!c->calls)

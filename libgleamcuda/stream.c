@@ -10,6 +10,7 @@
 #include "broker/proto/progress.h"
 #include "gen/bodies.h"
 #include "gen/msg.h"
+#include "libgleamcuda/across.h"
 #include "libgleamcuda/capture.h"
 #include "libgleamcuda/context.h"
 #include "libgleamcuda/exposed.h"
@@ -18,6 +19,7 @@
 #include "libgleamcuda/handle.h"
 #include "libgleamcuda/hostfunc.h"
 #include "libgleamcuda/launch.h"
+#include "libgleamcuda/log.h"
 #include "libgleamcuda/off.h"
 #include "libgleamcuda/pool.h"
 #include "libgleamcuda/region.h"
@@ -512,6 +514,7 @@ CUresult do_cuStreamDestroy_v2(struct call *call, CUstream hStream)
 	seq_raise(&stream->context->gone_seq, seq);
 	if (region_any())
 		region_stream_gone(m.hStream);
+	across_stream_gone(m.hStream);
 	/* With copies in flight the object stays: they hold on to its list. Rare, and a hundred bytes. */
 	if (handle_end(m.hStream) && late_done(&stream->late, UINT64_MAX))
 		stable_give(&streams, stream);
@@ -546,6 +549,15 @@ void stream_context_closed(struct context *context)
 
 /* ---- order ---- */
 
+/* An event of another server's. A capture would be a graph over two servers. */
+static CUresult wait_across(struct call *call, uint64_t stream, uint64_t event, bool captured)
+{
+	if (!captured && !event_is_captured(event))
+		return event_is_recorded(event) ? across_wait(call, stream, event) : CUDA_SUCCESS;
+	gleam_log("cuStreamWaitEvent: a capture can't span the GPUs of two servers");
+	return captured ? capture_refuses(call, stream) : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
 CUresult do_cuStreamWaitEvent(struct call *call, CUstream hStream, CUevent hEvent, unsigned int Flags)
 {
 	struct msg_cuStreamWaitEvent m = { .Flags = Flags };
@@ -557,6 +569,8 @@ CUresult do_cuStreamWaitEvent(struct call *call, CUstream hStream, CUevent hEven
 	result = call_handle(call, OBJECT_EVENT, hEvent, 0, &m.hEvent);
 	if (!result)
 		result = call_stream_captured(call, hStream, &m.hStream, &captured);
+	if (!result && across_any() && handle_context(m.hEvent)->session != call->session)
+		return wait_across(call, m.hStream, m.hEvent, captured);
 	if (!result && (captured || event_is_captured(m.hEvent)))
 		return event_capture_wait(call, m.hStream, m.hEvent, captured && Flags & CU_EVENT_WAIT_EXTERNAL);
 	if (!result)

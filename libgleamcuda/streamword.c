@@ -11,6 +11,7 @@
 
 #include "gen/bodies.h"
 #include "gen/msg.h"
+#include "libgleamcuda/across.h"
 #include "libgleamcuda/call.h"
 #include "libgleamcuda/capture.h"
 #include "libgleamcuda/context.h"
@@ -231,6 +232,8 @@ static CUresult words_begin(struct call *call, CUstream hStream, unsigned int co
 		return result;
 	for (unsigned int i = 0; i < count; i++) {
 		result = op_check(call, &ops[i]);
+		if (!result && across_any() && word_size(ops[i].operation) && across_owner(call, ops[i].waitValue.address))
+			result = call_refuse(call, "a stream reaches words of its own server's GPUs and of the host alone");
 		if (result)
 			return result;
 	}

@@ -13,6 +13,7 @@
 #include "gen/msg.h"
 #include "libgleamcuda/call.h"
 #include "libgleamcuda/log.h"
+#include "libgleamcuda/session.h"
 
 #define MAPS 256u	 /* remembered; the oldest goes. JAX makes 26, a large model a few hundred */
 #define MAP_ALIGN 64u	 /* what the driver asks of where a map is put */
@@ -36,7 +37,7 @@ struct shape {
 	uint32_t box[TENSORMAP_RANK_MAX];
 	uint32_t upper[3];
 	uint32_t steps[TENSORMAP_RANK_MAX];
-	uint32_t zero;
+	uint32_t session; /* whose driver made it */
 	uint64_t dims[TENSORMAP_RANK_MAX];
 	uint64_t strides[TENSORMAP_RANK_MAX - 1];
 };
@@ -54,7 +55,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct map maps[MAPS];
 static uint32_t map_count;
 static uint32_t map_next;
-static bool seen_movable; /* this driver's maps have their address where we think */
+static uint32_t seen_movable; /* bit per session: that driver's maps have their address where we think */
 
 static bool moves_freely(uint64_t address)
 {
@@ -102,11 +103,11 @@ static void remember(const struct shape *shape, uint64_t address, uint64_t other
 	map->address = address;
 	map->movable = movable;
 	memcpy(map->bytes, a->map, TENSORMAP_SIZE);
-	seen_movable = seen_movable || movable;
+	seen_movable |= (uint32_t)movable << shape->session;
 	pthread_mutex_unlock(&lock);
 }
 
-static CUresult encode(struct call *call, void *map, const struct shape *shape, void *address)
+static CUresult encode(struct call *call, void *map, struct shape *shape, void *address)
 {
 	struct msg_gleamTensorMap m = {
 		.form = shape->form,
@@ -134,6 +135,7 @@ static CUresult encode(struct call *call, void *map, const struct shape *shape, 
 	struct ans_gleamTensorMap a;
 	CUresult result;
 
+	shape->session = call->session->index;
 	if (recall(shape, m.address, map))
 		return CUDA_SUCCESS;
 	/* Every bit that an address may have is another one in this. */
@@ -270,7 +272,7 @@ CUresult do_cuTensorMapReplaceAddress(struct call *call, CUtensorMap *tensorMap,
 	if (!tensorMap || (uintptr_t)tensorMap % MAP_ALIGN)
 		return CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&lock);
-	known = seen_movable;
+	known = seen_movable >> call->session->index & 1;
 	pthread_mutex_unlock(&lock);
 	if (known && moves_freely(m.address)) {
 		memcpy((void *)tensorMap, &m.address, sizeof(m.address));

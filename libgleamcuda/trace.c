@@ -310,7 +310,7 @@ void trace_start(void)
 /* Threads may still be calling: what they have recorded by now is written. */
 __attribute__((destructor)) static void trace_end(void)
 {
-	struct session *s = session_current();
+	struct session *s = session_current(); /* whose spans are taken: see service.c */
 
 	if (process_is_forked() || !trace_on)
 		return;

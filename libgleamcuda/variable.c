@@ -34,7 +34,7 @@ static struct variable **bucket_of(struct program *program, const char *name)
 /* A library's managed variable is one for all contexts. */
 static bool variable_is_of(const struct program *program, const struct variable *v, const struct context *context)
 {
-	return (v->context == context || (v->managed && !program->context)) &&
+	return (v->context == context || (v->managed && !program->context && v->context->session == context->session)) &&
 	       v->epoch == __atomic_load_n(&v->context->epoch, __ATOMIC_RELAXED);
 }
 
@@ -96,7 +96,15 @@ static CUresult variable_remember_locked(struct call *call, struct program *prog
 	struct variable *v = malloc(sizeof(*v) + name_size);
 	struct range range = { .start = address, .size = size, .kind = RANGE_GLOBAL, .device = context->device,
 			       .context = context, .dev = address, .owner = program };
-	CUresult result = managed && size && v ? managed_variable(call, program, address, size) : CUDA_SUCCESS;
+	uint32_t none = 0, here = context->session->index + 1;
+	CUresult result = CUDA_SUCCESS;
+
+	/* Host and devices have it in turns, which one server can see to. */
+	if (managed && !__atomic_compare_exchange_n(&program->managed, &none, here, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED) &&
+	    none != here)
+		result = CUDA_ERROR_NOT_SUPPORTED;
+	if (!result && managed && size && v)
+		result = managed_variable(call, program, address, size);
 
 	/* Without it the next call asks again. */
 	if (!v || result) {
@@ -126,6 +134,11 @@ CUresult program_variable(struct call *call, struct program *program, const char
 		return program->load_result;
 	if (!context)
 		return CUDA_ERROR_INVALID_CONTEXT;
+	if (!program->context) {
+		result = library_is_in(program, context->session);
+		if (result)
+			return result;
+	}
 	if (strnlen(name, VERDICT_NAME) >= VERDICT_NAME)
 		return CUDA_ERROR_NOT_FOUND;
 	pthread_mutex_lock(&program->lock);

@@ -12,6 +12,7 @@
 #include "gen/msg.h"
 #include "libgleamcuda/call.h"
 #include "libgleamcuda/context.h"
+#include "libgleamcuda/device.h"
 #include "libgleamcuda/handle.h"
 #include "libgleamcuda/memory.h"
 #include "libgleamcuda/peer.h"
@@ -26,6 +27,7 @@ struct vmm {
 	uint64_t size;
 	CUmemAllocationProp prop;
 	uint32_t node_device;
+	struct session *session; /* whose worker has it */
 	bool imported; /* another program's: not counted as ours */
 	/* guarded by lock */
 	uint32_t refs; /* of the program: create and retain */
@@ -40,28 +42,30 @@ static struct vmm *vmm_of(CUmemGenericAllocationHandle handle)
 	return handle_data(OBJECT_VMM, handle);
 }
 
-/* The device as the worker counts of a location; false if it is no device of ours. */
-static bool location_device(const CUmemLocation *location, uint32_t *device_out)
+/* The device of a location; NULL if it is none of ours. */
+static const struct device *location_device(const CUmemLocation *location)
 {
-	struct context *primary;
-
-	if (location->type != CU_MEM_LOCATION_TYPE_DEVICE)
-		return false;
-	primary = context_primary(location->id);
-	if (!primary)
-		return false;
-	*device_out = primary->node_device;
-	return true;
+	return location->type == CU_MEM_LOCATION_TYPE_DEVICE ? device_at(location->id) : NULL;
 }
 
-static CUresult prop_check(struct call *call, const CUmemAllocationProp *prop, uint32_t *device_out)
+/* What follows is about @session's memory: a current context of another server's has nothing to do with it. */
+static void call_about(struct call *call, struct session *session)
+{
+	if (!session || call->session == session)
+		return;
+	call->context = NULL;
+	call_to(call, session);
+}
+
+static CUresult prop_check(struct call *call, const CUmemAllocationProp *prop, const struct device **device_out)
 {
 	if (!prop || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (prop->location.type == CU_MEM_LOCATION_TYPE_HOST || prop->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
 	    prop->location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT)
 		return call_refuse(call, "host memory of the server is not the program's");
-	if (!location_device(&prop->location, device_out))
+	*device_out = location_device(&prop->location);
+	if (!*device_out)
 		return CUDA_ERROR_INVALID_DEVICE;
 	if (prop->requestedHandleTypes & ~(unsigned int)CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
 		return call_refuse(call, "memory can be shared with other processes by file descriptor only");
@@ -71,8 +75,7 @@ static CUresult prop_check(struct call *call, const CUmemAllocationProp *prop, u
 CUresult do_cuMemGetAllocationGranularity(struct call *call, size_t *granularity, const CUmemAllocationProp *prop,
 					  CUmemAllocationGranularity_flags option)
 {
-	const struct snapshot_device *d;
-	uint32_t device = 0;
+	const struct device *device = NULL;
 	CUresult result;
 
 	if (!granularity || (option != CU_MEM_ALLOC_GRANULARITY_MINIMUM && option != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED))
@@ -80,8 +83,8 @@ CUresult do_cuMemGetAllocationGranularity(struct call *call, size_t *granularity
 	result = prop_check(call, prop, &device);
 	if (result)
 		return result;
-	d = &call->session->snapshot.devices[device];
-	*granularity = option == CU_MEM_ALLOC_GRANULARITY_MINIMUM ? d->granularity : d->granularity_recommended;
+	*granularity = option == CU_MEM_ALLOC_GRANULARITY_MINIMUM ? device->raw->granularity :
+								     device->raw->granularity_recommended;
 	return CUDA_SUCCESS;
 }
 
@@ -91,22 +94,25 @@ CUresult do_cuMemCreate(struct call *call, CUmemGenericAllocationHandle *handle,
 			const CUmemAllocationProp *prop, unsigned long long flags)
 {
 	struct msg_gleamVmmCreate m = { .size = size };
+	const struct device *device = NULL;
 	struct vmm *vmm;
 	CUresult result;
 
 	if (!handle || !size || flags)
 		return CUDA_ERROR_INVALID_VALUE;
-	result = prop_check(call, prop, &m.device);
+	result = prop_check(call, prop, &device);
 	if (result)
 		return result;
-	if (size % call->session->snapshot.devices[m.device].granularity)
+	m.device = device->node_device;
+	call_about(call, device->session);
+	if (size % device->raw->granularity)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (size > DEVICE_SPAN)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	vmm = stable_take(&vmms);
 	if (!vmm)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	*vmm = (struct vmm){ .size = size, .prop = *prop, .node_device = m.device, .refs = 1 };
+	*vmm = (struct vmm){ .size = size, .prop = *prop, .node_device = m.device, .session = device->session, .refs = 1 };
 	/* Physical memory belongs to no context: it outlives a reset. */
 	vmm->handle = handle_new(OBJECT_VMM, NULL, vmm);
 	if (!vmm->handle) {
@@ -136,7 +142,10 @@ give_vmm:
 static CUresult release_post(struct call *call, struct vmm *vmm)
 {
 	struct msg_gleamVmmRelease m = { .handle = vmm->handle };
-	CUresult result = call_open(call, OP_gleamVmmRelease, msg_gleamVmmRelease_size(&m));
+	CUresult result;
+
+	call_about(call, vmm->session);
+	result = call_open(call, OP_gleamVmmRelease, msg_gleamVmmRelease_size(&m));
 
 	if (result)
 		return result;
@@ -202,12 +211,12 @@ CUresult do_cuMemAddressReserve(struct call *call, CUdeviceptr *ptr, size_t size
 				unsigned long long flags)
 {
 	struct range range = { .kind = RANGE_RESERVED, .device = -1, .size = size };
-	uint32_t device = call->context ? call->context->node_device : 0;
+	uint32_t unit = call->context ? call->context->unit : device_at(0)->unit;
 	uint64_t align = alignment < PIECE_SMALL ? PIECE_SMALL : alignment;
 
 	if (!ptr || !size || size % PIECE_SMALL || flags || (alignment & (alignment - 1)))
 		return CUDA_ERROR_INVALID_VALUE;
-	range.start = memory_space_take(device, size, align, addr);
+	range.start = memory_space_take(unit, size, align, addr);
 	if (!range.start)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (range_add(&range)) {
@@ -247,6 +256,10 @@ CUresult do_cuMemMap(struct call *call, CUdeviceptr ptr, size_t size, size_t off
 	if (!range_find_reserved(ptr, &reserved) || ptr - reserved.start > reserved.size - size ||
 	    size > reserved.size)
 		return CUDA_ERROR_INVALID_VALUE;
+	/* A worker has the ranges of its own devices. */
+	if (session_of_unit(memory_unit(ptr)) != vmm->session)
+		return call_refuse(call, "addresses that were reserved while a GPU of one server was current can't hold another server's memory");
+	call_about(call, vmm->session);
 	range.device = vmm->prop.location.id;
 	range.handle_types = (uint32_t)vmm->prop.requestedHandleTypes;
 	range.block_id = handle;
@@ -289,7 +302,9 @@ CUresult do_cuMemUnmap(struct call *call, CUdeviceptr ptr, size_t size)
 
 	if (!mappings_whole(ptr, size))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (call->context) {
+	if (session_of_unit(memory_unit(ptr)) != call->session)
+		call_in(call, context_primary(device_of_unit(memory_unit(ptr))));
+	if (call->context && __atomic_load_n(&call->context->active, __ATOMIC_ACQUIRE)) {
 		result = context_wait(call);
 		if (result)
 			return result;
@@ -343,16 +358,23 @@ CUresult do_cuMemSetAccess(struct call *call, CUdeviceptr ptr, size_t size, cons
 
 	if (!desc || !count || !mappings_whole(ptr, size))
 		return CUDA_ERROR_INVALID_VALUE;
+	call_about(call, session_of_unit(memory_unit(ptr)));
 	for (size_t i = 0; i < count && !result; i++) {
-		if (!location_device(&desc[i].location, &m.device))
+		const struct device *device = location_device(&desc[i].location);
+
+		if (!device)
 			return desc[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE ? CUDA_ERROR_INVALID_DEVICE :
 										       CUDA_ERROR_NOT_SUPPORTED;
+		m.device = device->node_device;
 		m.access = desc[i].flags;
 		if (m.access != CU_MEM_ACCESS_FLAGS_PROT_NONE && m.access != CU_MEM_ACCESS_FLAGS_PROT_READ &&
 		    m.access != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
 			return CUDA_ERROR_INVALID_VALUE;
 		if (m.access != CU_MEM_ACCESS_FLAGS_PROT_NONE && !mappings_in_reach(call, ptr, size, desc[i].location.id))
 			return CUDA_ERROR_INVALID_DEVICE;
+		/* Taking away what another server's device can't have. */
+		if (device->session != call->session)
+			continue;
 		result = call_open(call, OP_gleamVmmAccess, msg_gleamVmmAccess_size(&m));
 		if (result)
 			break;
@@ -366,11 +388,10 @@ CUresult do_cuMemSetAccess(struct call *call, CUdeviceptr ptr, size_t size, cons
 CUresult do_cuMemGetAccess(struct call *call, unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr)
 {
 	struct range range;
-	uint32_t device;
 
 	if (!flags || !location || !range_find(ptr, &range) || range.kind != RANGE_MAPPED)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!location_device(location, &device))
+	if (!location_device(location))
 		return CUDA_ERROR_INVALID_DEVICE;
 	*flags = range.access >> 2 * location->id & 3;
 	return CUDA_SUCCESS;
@@ -395,6 +416,7 @@ CUresult do_cuMemExportToShareableHandle(struct call *call, void *shareableHandl
 		return CUDA_ERROR_INVALID_VALUE;
 	if (vmm->imported)
 		return call_refuse(call, "memory of another program is that program's to share");
+	call_about(call, vmm->session);
 	result = share_handle(call, handle, vmm->size, vmm->node_device, &token);
 	if (!result)
 		result = share_fd_make(&token, &fd);
@@ -439,7 +461,8 @@ CUresult do_cuMemImportFromShareableHandle(struct call *call, CUmemGenericAlloca
 	if (device < 0)
 		device = call->context ? call->context->device : 0;
 	vmm->prop.location.id = device;
-	vmm->node_device = context_primary(device)->node_device;
+	vmm->node_device = device_at(device)->node_device;
+	vmm->session = call->session;
 	*handle = vmm->handle;
 	return CUDA_SUCCESS;
 }

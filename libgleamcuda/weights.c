@@ -81,12 +81,14 @@ struct seen {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 /* guarded by lock */
-static struct seen seen[SEEN_MAX];
-static uint32_t seen_count;
-static uint32_t numbers; /* that were given to files */
+static struct told {
+	struct seen seen[SEEN_MAX];
+	uint32_t seen_count;
+	uint32_t numbers; /* that were given to files */
+	bool gone;	  /* there is no gleamd that could be asked */
+} told[SESSIONS_MAX]; /* what the daemon was asked, in each session */
 static int maps_fd = -1, pagemap_fd = -1;
 static bool no_query; /* the kernel is older */
-static bool gone;     /* there is no gleamd that could be asked */
 static uint32_t off;  /* atomic; 0: not looked, 1: on, 2: off */
 
 static uint64_t now_ns(void)
@@ -356,20 +358,22 @@ static int file_open(const struct mapping *mapping)
 /* NULL: nothing is known of it, and nothing can be. */
 static struct seen *file_find_locked(struct session *s, const struct mapping *mapping)
 {
+	struct told *t = &told[s->index];
 	struct seen *file = NULL;
 
-	for (uint32_t i = 0; i < seen_count && !file; i++)
-		if (seen[i].inode == mapping->inode && seen[i].major == mapping->major && seen[i].minor == mapping->minor)
-			file = &seen[i];
+	for (uint32_t i = 0; i < t->seen_count && !file; i++)
+		if (t->seen[i].inode == mapping->inode && t->seen[i].major == mapping->major &&
+		    t->seen[i].minor == mapping->minor)
+			file = &t->seen[i];
 	if (!file) {
-		if (seen_count == SEEN_MAX)
+		if (t->seen_count == SEEN_MAX)
 			return NULL;
-		file = &seen[seen_count++];
+		file = &t->seen[t->seen_count++];
 		*file = (struct seen){ .inode = mapping->inode, .major = mapping->major, .minor = mapping->minor, .fd = -1 };
-		if (numbers < CACHE_FILES_MAX)
+		if (t->numbers < CACHE_FILES_MAX)
 			file->fd = file_open(mapping);
 		if (file->fd >= 0) {
-			file->number = numbers++;
+			file->number = t->numbers++;
 			ask_locked(s, file, file->fd);
 		}
 	}
@@ -378,9 +382,9 @@ static struct seen *file_find_locked(struct session *s, const struct mapping *ma
 	if (file->known && is_what_was_told(file))
 		return file;
 	/* It has changed, or was too young: as another file, but not each time. */
-	if (now_ns() - file->asked_ns < AGAIN_NS || numbers == CACHE_FILES_MAX)
+	if (now_ns() - file->asked_ns < AGAIN_NS || t->numbers == CACHE_FILES_MAX)
 		return NULL;
-	file->number = numbers++;
+	file->number = t->numbers++;
 	ask_locked(s, file, file->fd);
 	return file->known && is_what_was_told(file) ? file : NULL;
 }
@@ -398,7 +402,7 @@ void weights_look(struct session *s, uint64_t address, uint64_t size, struct wei
 		return;
 	pthread_mutex_lock(&lock);
 	part_out->returns = __atomic_load_n(&s->returns, __ATOMIC_ACQUIRE);
-	if (gone)
+	if (told[s->index].gone)
 		goto unlock;
 	found = mapping_find_locked(address, &mapping);
 	if (found)
@@ -445,10 +449,12 @@ void weights_unlock(void)
 	pthread_mutex_unlock(&lock);
 }
 
-bool weights_fill_locked(uint32_t number, uint64_t offset, void *bytes, uint32_t size)
+bool weights_fill_locked(const struct session *s, uint32_t number, uint64_t offset, void *bytes, uint32_t size)
 {
-	for (uint32_t i = 0; i < seen_count; i++) {
-		const struct seen *file = &seen[i];
+	const struct told *t = &told[s->index];
+
+	for (uint32_t i = 0; i < t->seen_count; i++) {
+		const struct seen *file = &t->seen[i];
 
 		if (file->fd < 0 || !file->known || file->number != number)
 			continue;
@@ -457,20 +463,22 @@ bool weights_fill_locked(uint32_t number, uint64_t offset, void *bytes, uint32_t
 	return false;
 }
 
-void weights_forget_locked(void)
+void weights_forget_locked(const struct session *s)
 {
-	for (uint32_t i = 0; i < seen_count; i++) {
-		seen[i].known = false;
-		seen[i].chunks = 0;
+	struct told *t = &told[s->index];
+
+	for (uint32_t i = 0; i < t->seen_count; i++) {
+		t->seen[i].known = false;
+		t->seen[i].chunks = 0;
 	}
-	gone = true;
+	t->gone = true;
 }
 
-void weights_back(void)
+void weights_back(const struct session *s)
 {
 	pthread_mutex_lock(&lock);
-	gone = false;
+	told[s->index].gone = false;
 	/* The new one knows no numbers yet. */
-	numbers = 0;
+	told[s->index].numbers = 0;
 	pthread_mutex_unlock(&lock);
 }

@@ -31,8 +31,8 @@ void weights_look(struct session *s, uint64_t address, uint64_t size, struct wei
  */
 void weights_lock(void);
 void weights_unlock(void);
-bool weights_fill_locked(uint32_t number, uint64_t offset, void *bytes, uint32_t size);
-void weights_forget_locked(void);
-void weights_back(void);
+bool weights_fill_locked(const struct session *s, uint32_t number, uint64_t offset, void *bytes, uint32_t size);
+void weights_forget_locked(const struct session *s);
+void weights_back(const struct session *s);
 
 #endif

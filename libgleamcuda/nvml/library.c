@@ -81,14 +81,14 @@ static nvmlReturn_t table_add_locked(struct nvml_gpu *from)
 static nvmlReturn_t table_make_locked(void)
 {
 	uint8_t uuids[SESSION_GPUS_MAX][16];
-	char server[CONF_NAME_SIZE] = "";
+	char server[CONF_NAME_SIZE] = ""; /* of a program with GPUs of several: their UUIDs tell them apart */
 	int have = session_gpus(uuids, server, sizeof(server));
 	nvmlReturn_t result = NVML_SUCCESS;
 
 	count = 0;
 	for (int i = 0; i < have && !result; i++)
 		for (uint32_t g = 0; g < answer.count && !result; g++)
-			if (strcmp(answer.gpus[g].server, server) == 0 && !memcmp(answer.gpus[g].gpu.uuid, uuids[i], 16)) {
+			if ((!*server || strcmp(answer.gpus[g].server, server) == 0) && !memcmp(answer.gpus[g].gpu.uuid, uuids[i], 16)) {
 				result = table_add_locked(&answer.gpus[g]);
 				break;
 			}

@@ -55,7 +55,7 @@ static int socket_find(void)
 
 static int question_send(int fd)
 {
-	uint8_t packet[CONF_NAME_SIZE + 32] __attribute__((aligned(8)));
+	uint8_t packet[4096] __attribute__((aligned(8)));
 	struct writer w = writer_on(packet, sizeof(packet));
 	const char *server = secure_getenv("GLEAM_SERVER");
 

@@ -61,6 +61,7 @@ static void device_make(void)
 	a[CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH] = 1;
 	a[CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT] = 4;
 	device.raw = &raw;
+	device.session = &session;
 	memcpy(device.attributes, raw.attributes, sizeof(raw.attributes));
 	for (uint32_t i = 0; i < 2; i++) {
 		fake_contexts[i].handle = (CUcontext)(uintptr_t)(0x100 + i);
@@ -97,7 +98,22 @@ struct call fake_call(void)
 	return (struct call){ .thread = &thread, .context = &fake_contexts[0], .session = &session };
 }
 
+int device_count(void)
+{
+	return 1;
+}
+
+void call_start(struct call *call, struct session *to, struct context *context)
+{
+	*call = (struct call){ .session = to, .context = context };
+}
+
 /* One server is all there is. */
+struct session *session_at(uint32_t index)
+{
+	return index ? NULL : &session;
+}
+
 void call_to(struct call *call, struct session *to)
 {
 	call->session = to;

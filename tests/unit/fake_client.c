@@ -81,6 +81,21 @@ struct session *session_current(void)
 	return current;
 }
 
+struct session *session_at(uint32_t index)
+{
+	return index ? NULL : current;
+}
+
+uint32_t session_count(void)
+{
+	return current != NULL;
+}
+
+struct session *session_of_unit(uint64_t unit)
+{
+	return current && unit < current->snapshot.device_count ? current : NULL;
+}
+
 struct session *fake_session(void)
 {
 	return current;

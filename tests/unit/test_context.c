@@ -150,15 +150,61 @@ static void how_many_devices(void **state)
 		{ "2", "7", 1, CUDA_SUCCESS, 2 },
 	};
 
+	static struct session one;
+	struct session *only = &one;
+
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		cases[i].gpus ? setenv("GLEAM_GPUS", cases[i].gpus, 1) : unsetenv("GLEAM_GPUS");
 		cases[i].visible ? setenv("CUDA_VISIBLE_DEVICES", cases[i].visible, 1) : unsetenv("CUDA_VISIBLE_DEVICES");
 		fake_snapshot.given = cases[i].given;
-		if (devices_init(&fake_snapshot) != cases[i].result || device_count() != cases[i].count)
+		one.snapshot = fake_snapshot;
+		if (devices_init(&only, 1) != cases[i].result || device_count() != cases[i].count)
 			fail_msg("case %zu: %d devices", i, device_count());
 	}
 	unsetenv("CUDA_VISIBLE_DEVICES");
 	fake_snapshot_fill();
+}
+
+/* Two servers with two GPUs each: their GPUs are one list, which the settings are about. */
+static void two_servers_are_one_list(void **state)
+{
+	static const struct {
+		const char *gpus, *visible;
+		CUresult result;
+		const char *order; /* a digit a device: server times two and the GPU there */
+	} cases[] = {
+		{ NULL, NULL, CUDA_SUCCESS, "0123" },	    { "all", NULL, CUDA_SUCCESS, "0123" },
+		{ "3", NULL, CUDA_SUCCESS, "012" },	    { "5", NULL, CUDA_ERROR_NO_DEVICE, "" },
+		{ NULL, "3,0", CUDA_SUCCESS, "30" },	    { "1", "3,0", CUDA_SUCCESS, "3" },
+		{ NULL, "2,9,0", CUDA_SUCCESS, "2" },	    { NULL, "GPU-b1", CUDA_SUCCESS, "3" },
+		{ "all", "GPU-b0,GPU-a1", CUDA_SUCCESS, "21" }, { "2", "1", CUDA_ERROR_NO_DEVICE, "" },
+	};
+	static struct session two[2];
+	struct session *both[2] = { &two[0], &two[1] };
+
+	for (int i = 0; i < 2; i++) {
+		two[i].snapshot = fake_snapshot;
+		two[i].first = (uint32_t)i * 2;
+		for (int k = 0; k < 2; k++)
+			memset(two[i].snapshot.devices[k].uuid, (i ? 0xb0 : 0xa0) + k, 16);
+	}
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		char order[8] = "";
+
+		cases[i].gpus ? setenv("GLEAM_GPUS", cases[i].gpus, 1) : unsetenv("GLEAM_GPUS");
+		cases[i].visible ? setenv("CUDA_VISIBLE_DEVICES", cases[i].visible, 1) : unsetenv("CUDA_VISIBLE_DEVICES");
+		assert_int_equal(devices_init(both, 2), cases[i].result);
+		for (int d = 0; d < device_count(); d++) {
+			const struct device *device = device_at(d);
+
+			order[d] = (char)('0' + (device->session == &two[1]) * 2 + (int)device->node_device);
+			assert_int_equal(device->unit, device->session->first + device->node_device);
+			assert_int_equal(device_of_unit(device->unit), d);
+		}
+		assert_string_equal(order, cases[i].order);
+	}
+	setenv("GLEAM_GPUS", "2", 1);
+	unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
 static void no_daemon(void **state)
@@ -889,6 +935,7 @@ int main(void)
 		cmocka_unit_test(fork_before_init),
 		cmocka_unit_test(entry_points),
 		cmocka_unit_test(how_many_devices),
+		cmocka_unit_test(two_servers_are_one_list),
 		cmocka_unit_test(no_daemon),
 		cmocka_unit_test(init),
 		cmocka_unit_test(loading_mode),

@@ -15,6 +15,7 @@
 #include "gen/bodies.h"
 #include "gen/worker_bodies.h"
 #include "libgleamcuda/call.h"
+#include "libgleamcuda/session.h"
 
 static struct worker worker;
 static unsigned int trips, encodes;
@@ -81,6 +82,8 @@ static CUresult replace(CUtensorMap *map, void *address)
 
 static uint8_t frame[4096] __attribute__((aligned(8))), reply[4096] __attribute__((aligned(8)));
 
+static struct session session;
+
 CUresult call_open(struct call *call, enum op op, size_t payload_max)
 {
 	assert_true(payload_max <= sizeof(frame));
@@ -133,7 +136,7 @@ static const cuuint32_t box[] = { 16, 8, 4, 2, 1 }, steps[] = { 1, 1, 1, 1, 1 };
 
 static CUresult encode(CUtensorMap *map, unsigned int rank, uint64_t address, const cuuint64_t *with, unsigned int type)
 {
-	struct call call = { 0 };
+	struct call call = { .session = &session };
 
 	return do_cuTensorMapEncodeTiled(&call, map, (CUtensorMapDataType)type, rank, (void *)(uintptr_t)address, dims, with,
 					 box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_64B,
@@ -144,7 +147,7 @@ static CUresult encode(CUtensorMap *map, unsigned int rank, uint64_t address, co
 static void addresses_elsewhere_are_asked_for(void **state)
 {
 	CUtensorMap map, moved;
-	struct call call = { 0 };
+	struct call call = { .session = &session };
 
 	(void)state;
 	address_last = true;
@@ -165,7 +168,7 @@ static void addresses_elsewhere_are_asked_for(void **state)
 static void maps_are_remembered_by_all_arguments(void **state)
 {
 	CUtensorMap map, other;
-	struct call call = { 0 };
+	struct call call = { .session = &session };
 
 	(void)state;
 	trips = 0;
@@ -192,7 +195,7 @@ static void maps_are_remembered_by_all_arguments(void **state)
 static void ranks_and_forms_travel_whole(void **state)
 {
 	const int lower[] = { -1, -2, -3 }, upper[] = { 1, 2, 3 };
-	struct call call = { 0 };
+	struct call call = { .session = &session };
 	CUtensorMap map;
 
 	(void)state;
@@ -216,7 +219,7 @@ static void ranks_and_forms_travel_whole(void **state)
 
 static void mistakes_cost_no_trip(void **state)
 {
-	struct call call = { 0 };
+	struct call call = { .session = &session };
 	CUtensorMap map;
 
 	(void)state;

@@ -96,8 +96,8 @@ const struct command commands[] = {
 	  "The program gets LD_LIBRARY_PATH with the folder of Gleam's libcuda.so.1 in front, and gleamctl becomes it.\n"
 	  "Exit status: the program's; 127 if there is no such program, 126 if it can't be run.\n"
 	  "\n"
-	  "  --server NAME   use this server and no other (sets GLEAM_SERVER)\n"
-	  "  --gpus COUNT    so many GPUs of the server, or all (default: one; sets GLEAM_GPUS)\n"
+	  "  --server NAMES  use this server and no other, or these (A,B: one GPU of each; sets GLEAM_SERVER)\n"
+	  "  --gpus COUNT    so many GPUs, of one server if one has them, or all there are (default: one; sets GLEAM_GPUS)\n"
 	  "  --priority P    latency, normal or batch: whom the scheduler keeps out of whose way (sets GLEAM_PRIORITY)\n"
 	  "  --socket PATH   where gleamd listens (sets GLEAM_SOCKET)\n"
 	  "  --help          this text\n",
