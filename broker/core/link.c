@@ -38,9 +38,6 @@ struct link_lane {
 	struct hello *greeting; /* broker: hello said */
 	struct conn *moving; /* on its way to the lane's thread */
 	struct lane *lane;
-	/* delivered, when the link was measured last */
-	uint64_t acked;
-	uint64_t busy_us;
 };
 
 struct link {
@@ -64,6 +61,7 @@ struct link {
 	bool in_body;
 	struct link_lane lanes[LINK_LANES_MAX];
 	uint64_t bandwidth; /* bytes a second, the newest counting most; 0: too few have been sent */
+	struct link_mark mark; /* when that was measured last */
 	unsigned lanes_up;
 	unsigned turn;
 
@@ -369,21 +367,27 @@ void link_bulk(struct link *link, struct mirror *mirror, struct bulk_item *item)
 		free(item); /* the link's end tells the sessions */
 }
 
-void link_bulk_load(const struct link *link, uint64_t *queued_out, uint64_t *sent_out)
+/*
+ * What its lanes have delivered together, over the time in which the busiest of them had something to deliver: pieces of a copy go over all of
+ * them at once, and each has its part of the link.
+ */
+uint64_t link_rate(const struct link *link, struct link_mark *mark, uint64_t least)
 {
-	uint64_t queued = 0, sent = 0, received;
+	uint64_t bytes = 0, busy_us = 0;
+	struct link_mark now = { 0 };
 
 	for (unsigned i = 0; i < LINK_LANES_MAX; i++) {
-		uint64_t of_lane;
-
 		if (!link->lanes[i].lane)
 			continue;
-		queued += lane_queued(link->lanes[i].lane);
-		lane_bytes(link->lanes[i].lane, &of_lane, &received);
-		sent += of_lane;
+		lane_delivered(link->lanes[i].lane, &now.acked[i], &now.busy_us[i]);
+		bytes += now.acked[i] - mark->acked[i];
+		if (now.busy_us[i] - mark->busy_us[i] > busy_us)
+			busy_us = now.busy_us[i] - mark->busy_us[i];
 	}
-	*queued_out = queued;
-	*sent_out = sent;
+	if (bytes < least || busy_us == 0)
+		return 0;
+	*mark = now;
+	return bytes * 1000000 / busy_us;
 }
 
 bool link_is_loopback(const struct link *link)
@@ -553,38 +557,12 @@ static void link_lane_begin(struct link_lane *slot)
 
 /* ---- life ---- */
 
-/*
- * What its lanes have delivered together, over the time in which the busiest of them had something to deliver: pieces of a copy go over all of
- * them at once, and each has its part of the link.
- */
-static void link_measure(struct link *link)
-{
-	uint64_t bytes = 0, busy_us = 0, rate;
-
-	for (unsigned i = 0; i < LINK_LANES_MAX; i++) {
-		uint64_t acked, lane_us;
-
-		if (!link->lanes[i].lane)
-			continue;
-		lane_delivered(link->lanes[i].lane, &acked, &lane_us);
-		bytes += acked - link->lanes[i].acked;
-		if (lane_us - link->lanes[i].busy_us > busy_us)
-			busy_us = lane_us - link->lanes[i].busy_us;
-	}
-	if (bytes < LINK_MEASURE_SIZE || busy_us == 0)
-		return;
-	for (unsigned i = 0; i < LINK_LANES_MAX; i++)
-		if (link->lanes[i].lane)
-			lane_delivered(link->lanes[i].lane, &link->lanes[i].acked, &link->lanes[i].busy_us);
-	rate = bytes * 1000000 / busy_us;
-	link->bandwidth = link->bandwidth ? link->bandwidth / 2 + rate / 2 : rate;
-}
-
 static void link_tick(void *arg)
 {
 	struct link *link = arg;
 	uint64_t now = loop_now_ns(link->loop);
 	uint64_t stamp = clock_ns() & ~1ull;
+	uint64_t rate;
 
 	if (link->state == LINK_LOST || !link->command)
 		return;
@@ -596,7 +574,9 @@ static void link_tick(void *arg)
 		link_lose(link, -ETIMEDOUT, why);
 		return;
 	}
-	link_measure(link);
+	rate = link_rate(link, &link->mark, LINK_MEASURE_SIZE);
+	if (rate)
+		link->bandwidth = link->bandwidth ? link->bandwidth / 2 + rate / 2 : rate;
 	if (!link->node) {
 		link->probe_due = true;
 		link_send(link, LINK_PING, 0, &stamp, sizeof(stamp), NULL, 0);

@@ -94,8 +94,17 @@ struct mirror *link_mirror_get(struct link *link, uint32_t session);
 /* Takes @item: to the lane that has least to do. */
 void link_bulk(struct link *link, struct mirror *mirror, struct bulk_item *item);
 
-/* Bytes that wait for bulk lanes, and those that these have sent. */
-void link_bulk_load(const struct link *link, uint64_t *queued_out, uint64_t *sent_out);
+/* What the bulk lanes had delivered at some time. */
+struct link_mark {
+	uint64_t acked[LINK_LANES_MAX];
+	uint64_t busy_us[LINK_LANES_MAX];
+};
+
+/*
+ * Bytes a second since @mark, which moves up to now; 0, and it stays: fewer than @least were delivered. What sockets have taken doesn't
+ * count before it is acknowledged.
+ */
+uint64_t link_rate(const struct link *link, struct link_mark *mark, uint64_t least);
 /* The peer is on this machine. */
 bool link_is_loopback(const struct link *link);
 

@@ -12,7 +12,8 @@
 #include "broker/local/cache_private.h"
 #include "broker/local/cfile.h"
 
-#define CACHE_RATE_NS	(20 * NS_PER_MS) /* how fast a link is gets measured over so much time at least */
+#define CACHE_RATE_NS	(20 * NS_PER_MS) /* how fast a link is gets measured so often */
+#define CACHE_RATE_SIZE (4u << 20)	 /* over so many bytes at least */
 #define CACHE_RATE_FAST 1500000000ull	 /* bytes a second: hashing is not faster than such a link, so it takes bytes as they are */
 
 /* ---- servers ---- */
@@ -40,6 +41,7 @@ void cache_server_ready(struct cache_server *server, struct link *link)
 	server->loopback = link_is_loopback(link);
 	server->rate = 0;
 	server->rate_ns = 0;
+	memset(&server->rate_mark, 0, sizeof(server->rate_mark));
 	if (server->cache->use != CACHE_OFF)
 		link_send(link, LINK_CACHE_WANTED, 0, NULL, 0, NULL, 0);
 }
@@ -204,23 +206,21 @@ const uint8_t *cache_server_salt(const struct cache_server *server)
 
 /* ---- does it pay? ---- */
 
-/* Looks how fast the link takes bytes while there are some to take; called with every piece. */
+/*
+ * How fast the link takes bytes; called with every piece. By what has arrived: sockets take some ten megabytes at the speed of memory before they
+ * are full, and what was counted as fast then was not kept.
+ */
 static void rate_look(struct cache_server *server)
 {
 	uint64_t now = loop_now_ns(server->cache->loop);
-	uint64_t queued, sent;
+	uint64_t rate;
 
 	if (now - server->rate_ns < CACHE_RATE_NS)
 		return;
-	link_bulk_load(server->link, &queued, &sent);
-	if (server->rate_ns && server->rate_queued && queued && now - server->rate_ns < 50 * CACHE_RATE_NS) {
-		uint64_t rate = (sent - server->rate_sent) * 1000 / ((now - server->rate_ns) / 1000000);
-
-		server->rate = server->rate ? server->rate - server->rate / 4 + rate / 4 : rate;
-	}
 	server->rate_ns = now;
-	server->rate_queued = queued;
-	server->rate_sent = sent;
+	rate = link_rate(server->link, &server->rate_mark, CACHE_RATE_SIZE);
+	if (rate)
+		server->rate = server->rate ? server->rate - server->rate / 4 + rate / 4 : rate;
 }
 
 bool cache_pays(struct cache_server *server, enum conf_cache_use use)

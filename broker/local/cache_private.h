@@ -4,6 +4,7 @@
 #define GLEAM_LOCAL_CACHE_PRIVATE_H
 
 #include "broker/core/jobs.h"
+#include "broker/core/link.h"
 #include "broker/local/cache.h"
 
 struct cfiles;
@@ -30,8 +31,7 @@ struct cache_server {
 	/* how fast the link is */
 	uint64_t rate; /* bytes a second; 0: nobody knows */
 	uint64_t rate_ns;
-	uint64_t rate_queued;
-	uint64_t rate_sent;
+	struct link_mark rate_mark;
 };
 
 /* Whether names are worth their making on the way to this server. */

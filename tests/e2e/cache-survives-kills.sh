@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# time-limit: 300
+# time-limit: 1800
 # The node is killed (SIGKILL) at random points of uploads, again and again: whatever is in its cache afterwards is right, nothing is
 # left half written, and the next load has the right bytes. GLEAM_LONG=1: 200 times instead of a dozen.
 . "$(dirname "$0")/../lib/e2e.sh"
