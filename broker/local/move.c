@@ -531,7 +531,10 @@ static void new_frame(struct move *move, const uint8_t *frame, uint32_t size)
 	} else if (hdr.op == OP_gleamMoveEnd) {
 		struct ans_gleamMoveEnd a = { 0 };
 
-		if (result || !ans_gleamMoveEnd_get(&r, &a))
+		/* What was played to it may have asked before us: the old worker is a stranger's, and so is a file. */
+		if (move->stage != STAGE_END)
+			move_failed(move, "%s was told to end before all was said", move->to_name);
+		else if (result || !ans_gleamMoveEnd_get(&r, &a))
 			move_failed(move, "%s can't take it (%u)", move->to_name, result);
 		else if (!new_says_no(move, a.reason, a.reason_size))
 			move->stage = STAGE_ALIGN;

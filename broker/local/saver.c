@@ -74,17 +74,19 @@ static void saver_turn(struct saver *saver)
 static void saver_done(struct aside *aside)
 {
 	struct saver *saver = (struct saver *)aside;
+	/* The thread's again with the next turn. */
+	int err = saver->err;
+	bool over = err || !saver->at_hand;
 
 	if (saver->at_hand) {
 		saver->waiting -= saver->at_hand->size;
 		free(saver->at_hand);
 		saver->at_hand = NULL;
-		saver->over = saver->err != 0;
-	} else {
-		saver->over = true;
 	}
+	saver->over = over;
 	saver_turn(saver);
-	saver->hear(saver->arg, saver->over, saver->err);
+	/* It may be let go there. */
+	saver->hear(saver->arg, over, err);
 }
 
 static void saver_freed(struct aside *aside)

@@ -63,6 +63,18 @@ for name in pauses other; do
 done
 wait_for 30 grep -q step "$TMP/busy.log" || fail "busy does not start"
 pid=$(bg_pid pauses)
+# A disk that is full: said, nothing left, and the program goes on.
+mkdir -m 700 "$TMP/small"
+if [ "$(id -u)" = 0 ] && unshare -m mount -t tmpfs -o size=256k none "$TMP/small" 2>/dev/null; then
+	# shellcheck disable=SC2016 # the shell inside looks at its own words
+	same "a full disk" 1 "$(status_of unshare -m sh -c 'mount -t tmpfs -o size=256k,mode=700 none "$1"
+		"$2" checkpoint "$3" "$1" --socket "$4"
+		status=$?
+		[ -z "$(ls -A "$1")" ] || echo "left: $(ls -A "$1")"
+		exit $status' sh "$TMP/small" "$OUT/bin/gleamctl" "$pid" "$TMP/gleamd.sock")"
+	grep -q 'No space left' "$TMP/status.out" || fail "a full disk: $(cat "$TMP/status.out")"
+	grep -q 'left:' "$TMP/status.out" && fail "a full disk: $(cat "$TMP/status.out")"
+fi
 ctl checkpoint "$pid" "$TMP/c" >"$TMP/ctl.out" || fail "$(cat "$TMP/ctl.out")"
 say "$(cat "$TMP/ctl.out")"
 same "mode of the file" 600 "$(stat -c %a "$TMP/c/checkpoint")"

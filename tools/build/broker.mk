@@ -35,6 +35,8 @@ $(eval $(call unit,test_conf,tests/unit/test_conf.c broker/lib/conf.c broker/lib
 $(eval $(call unit,test_gpus,tests/unit/test_gpus.c broker/node/gpus.c broker/lib/visible.c))
 $(eval $(call unit,test_journal,tests/unit/test_journal.c broker/local/journal.c))
 $(eval $(call unit,test_save,tests/unit/test_save.c broker/local/save.c broker/lib/hash.c,-lcrypto))
+$(eval $(call unit,test_saver,tests/unit/test_saver.c $(addprefix broker/local/,save.c saver.c aside.c) broker/lib/hash.c broker/core/loop.c \
+	broker/lib/fd.c broker/lib/log.c,-luring -lcrypto))
 $(eval $(call unit,test_baton,tests/unit/test_baton.c broker/local/baton.c broker/local/journal.c broker/lib/shm.c broker/lib/ring.c broker/lib/slot.c))
 $(eval $(call unit,test_json,tests/unit/test_json.c broker/lib/json.c))
 $(eval $(call unit,test_loop,tests/unit/test_loop.c broker/core/loop.c broker/lib/fd.c broker/lib/log.c,-luring -lseccomp))
