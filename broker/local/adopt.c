@@ -42,12 +42,15 @@ static struct server *server_find(const struct broker *broker, const char *name)
 	return NULL;
 }
 
+/* Twice by one process. Another process's token is no good to it: its node says so, and must not be asked twice for the same one. */
 static bool token_is_taken(const struct client *client)
 {
 	for (unsigned i = 0; i < broker_client_count(client->broker); i++) {
 		const struct client *other = broker_client(client->broker, i);
 
-		if (other != client && (other->state == CLIENT_LIVE || other->state == CLIENT_RETURNING) &&
+		if (other == client || other->pid != client->pid || other->uid != client->uid)
+			continue;
+		if ((other->state == CLIENT_LIVE || other->state == CLIENT_RETURNING) &&
 		    memcmp(other->token, client->token, sizeof(client->token)) == 0)
 			return true;
 	}
@@ -168,7 +171,7 @@ static void return_memory(struct client *client, int fd)
 	free(baton);
 	if (!end && token_is_taken(client)) {
 		end = END_PROTOCOL;
-		why = "its session goes on in another process";
+		why = "its session goes on already";
 	}
 	if (!end && conf->grace_ms == 0) {
 		end = END_LINK_LOST;

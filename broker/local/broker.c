@@ -325,7 +325,12 @@ static int broker_message(void *owner, struct server *server, const struct link_
 	struct mirror *mirror = link_mirror_get(server_link(server), hdr->session);
 	int err = 0;
 
-	/* Without one the message crossed our detach. */
+	/*
+	 * Without one the message crossed our detach; or the client is gone that came back with a token of which we didn't know yet
+	 * that it was its own. Now the node has said so.
+	 */
+	if (!mirror && hdr->type == LINK_RESUMED && get_u32(body) == END_NONE)
+		link_send(server_link(server), LINK_DETACH, hdr->session, NULL, 0, NULL, 0);
 	if (mirror) {
 		/* Nobody has anything to say to a depot. */
 		err = mirror->depot   ? -EPROTO :

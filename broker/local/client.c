@@ -262,7 +262,8 @@ void client_gone(struct client *client)
 	if (client->state == CLIENT_LIVE)
 		log_debug("pid %d (%s): gone", client->pid, client->program);
 	client_leave(client, true);
-	if (client->mirror.shm.base)
+	/* One that has ended was told why. */
+	if (client->mirror.shm.base && client->state != CLIENT_DEAD)
 		session_end_post(&client->mirror.shm, END_CLIENT_GONE);
 	client_close(client, true);
 }

@@ -648,12 +648,13 @@ void client_resumed(struct client *client, struct reader *body)
 			client_end(client, (enum session_end)end, text);
 		return;
 	}
+	/* The node has it on this link now, and has seen whose it is. */
+	client->resuming = false;
+	client->owned = true;
 	if (body->fault || position > client->c2n.at || position < client->acknowledged || tail > position) {
 		client_end(client, END_PROTOCOL, "the node resumed at commands that were never sent");
 		return;
 	}
-	client->resuming = false;
-	client->owned = true;
 	client_consumed(client, tail + client->delta, false);
 	if (client->state != CLIENT_LIVE)
 		return;

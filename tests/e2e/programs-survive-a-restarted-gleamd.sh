@@ -23,7 +23,6 @@ BROKER=broker
 gleamd_kill() { stop_bg "$BROKER" KILL || true; }
 gleamd_stop() { stop_bg "$BROKER" || fail "gleamd ended with status $?: $(tail -5 "$TMP/$BROKER.log")"; }
 went_on() { cat "$TMP"/next-*.log "$TMP/broker.log" | grep -c 'goes on after' || true; }
-workers() { grep -c 'gleam-worker.*is warm\|: worker [0-9]' "$TMP/node.log" || true; }
 
 names=(first second)
 run() {
@@ -49,7 +48,7 @@ RANDOM=5
 points=20
 [ -z "${GLEAM_LONG:-}" ] || points=100
 run 1
-sessions=$(grep -c ': worker [0-9]' "$TMP/node.log")
+sessions=$(grep -c 'session .*: worker [0-9]' "$TMP/node.log")
 for ((i = 0; i < points; i++)); do
 	sleep "0.$((RANDOM % 2))$((RANDOM % 10))$((RANDOM % 10))"
 	gleamd_kill
@@ -60,7 +59,7 @@ for ((i = 0; i < points; i++)); do
 		fail "kill $i: nobody goes on: $(tail -5 "$TMP/$BROKER.log"); $(grep -v '^step' "$TMP/first.log" | tail -3)"
 done
 right "$points kills"
-same "sessions at the node" "$sessions" "$(grep -c ': worker [0-9]' "$TMP/node.log")"
+same "sessions at the node" "$sessions" "$(grep -c 'session .*: worker [0-9]' "$TMP/node.log")"
 say "$points kills, sessions went on $(went_on) times"
 grep -q 'gleamd is back' "$TMP/first.log" || fail "the program has not noticed: $(cat "$TMP/first.log")"
 

@@ -14,6 +14,8 @@
  *	try			opens; prints the server, or why not
  *	ask REQUEST		LOCAL_CONTROL; prints the answer
  *	garbage			sends packets that make no sense; gleamd closes
+ *	forge NUMBER [FILE]	says `ready`; when gleamd has gone it forges what that one has left, and prints what the next one says.
+ *				4: with the token that FILE has. FILE else: its own token is written there
  *	hostile NUMBER		breaks the protocol in the memory; prints why the session ended
  */
 #include <errno.h>
@@ -22,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -324,6 +327,128 @@ static int hostile(long number)
 	return end_wait();
 }
 
+static int memory_other(const char *what)
+{
+	int fd = memfd_create("other", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	if (ftruncate(fd, strcmp(what, "small") ? SESSION_SIZE : 4096) < 0)
+		return -1;
+	if (strcmp(what, "unsealed"))
+		fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL);
+	return fd;
+}
+
+/* Its own session is all that it can lose. */
+static int forge(long number, const char *file)
+{
+	struct session_header *hdr = shm_header(&session.shm);
+	struct session_baton *baton = (struct session_baton *)(void *)(session.shm.base + SESSION_AT_BATON);
+	uint32_t version = LINK_VERSION;
+	int memory = session.shm.fd, err;
+	FILE *tokens;
+
+	if (echo(20))
+		return 1;
+	if (file && number != 4) {
+		tokens = fopen(file, "w");
+		if (!tokens || fwrite(baton->token, sizeof(baton->token), 1, tokens) != 1 || fclose(tokens))
+			return fail("token", errno);
+	}
+	puts("ready");
+	while (!fake_is_alone(&session))
+		usleep(5000);
+	switch (number) {
+	case 0: /* honest */
+		break;
+	case 1: /* nobody's token */
+		fake_fill(baton->token, sizeof(baton->token), 1);
+		break;
+	case 2: /* more commands than fit */
+		hdr->c2n.head += SESSION_C2N_SIZE + 8;
+		break;
+	case 3: /* frames that were never sent */
+		baton->frames += 1000;
+		break;
+	case 4: /* somebody else's token */
+		tokens = fopen(file, "r");
+		if (!tokens || fread(baton->token, sizeof(baton->token), 1, tokens) != 1)
+			return fail("token", errno);
+		fclose(tokens);
+		break;
+	case 5:
+		memory = memory_other("small");
+		break;
+	case 6:
+		memory = memory_other("unsealed");
+		break;
+	case 7:
+		memory = memory_other("empty");
+		break;
+	case 8:
+		memory = open("/dev/zero", O_RDWR | O_CLOEXEC);
+		break;
+	case 9: /* of another library */
+		version++;
+		break;
+	case 10:
+		memory = -1;
+		break;
+	case 11:
+		memset(baton->pieces, 0x55, sizeof(baton->pieces));
+		break;
+	case 12:
+		memset(baton, 0xff, sizeof(*baton));
+		break;
+	case 13:
+		strcpy(baton->server, "nowhere");
+		break;
+	case 14: /* commands that were never written */
+		hdr->c2n.head += 4096;
+		break;
+	case 15: /* bulk frames that were never sent */
+		baton->bulk[baton->which & 1].number = 1ull << 50;
+		break;
+	case 16: /* what is being done isn't */
+		baton->doing = BATON_NOTICE;
+		baton->at = hdr->n2c.head;
+		baton->counted = baton->frames + 7;
+		break;
+	case 17: /* commands that were taken come again */
+		baton->delta = SESSION_C2N_SIZE;
+		break;
+	case 18: /* another turn of everything */
+		fake_fill(session.shm.base + SESSION_AT_BATON + sizeof(baton->state), sizeof(*baton) - sizeof(baton->state), 18);
+		break;
+	default:
+		break;
+	}
+	do {
+		usleep(5000);
+		err = fake_return(&session, memory, version);
+	} while (err == -ENOENT || (err == -ECONNREFUSED && session.end == 0)); /* nobody listens */
+	if (err == -ECONNREFUSED) {
+		printf("refused %u: %s\n", session.end, session.why);
+		return 0;
+	}
+	if (err) {
+		printf("closed\n");
+		return 0;
+	}
+	if (number == 19) { /* the same session twice */
+		struct fake_session second = session;
+
+		second.fd = dup(session.fd);
+		second.doorbell = dup(session.doorbell);
+		err = fake_return(&second, memory, version);
+		printf("second: %s %u\n", err ? "refused" : "goes on", second.end);
+	}
+	err = echo(20);
+	if (err)
+		return end_wait();
+	puts("goes on");
+	return 0;
+}
+
 static int garbage(const char *path)
 {
 	static uint8_t bytes[LOCAL_MSG_MAX + 1000];
@@ -377,6 +502,7 @@ int main(int argc, char **argv)
 	if (strcmp(command, "garbage") == 0)
 		return garbage(argv[1]);
 	err = fake_open(&session, argv[1], getenv("FAKE_SETTINGS"));
+	session.returns = getenv("FAKE_RETURNS");
 	if (strcmp(command, "try") == 0 || err) {
 		if (err == -ECONNREFUSED)
 			printf("refused %u: %s\n", session.end, session.why);
@@ -404,6 +530,8 @@ int main(int argc, char **argv)
 		err = hold();
 	else if (strcmp(command, "op") == 0)
 		err = op(number, argc > 4 ? atol(argv[4]) : 0);
+	else if (strcmp(command, "forge") == 0)
+		err = forge(number, argc > 4 ? argv[4] : NULL);
 	else if (strcmp(command, "hostile") == 0)
 		err = hostile(number);
 	else

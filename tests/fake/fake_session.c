@@ -87,6 +87,7 @@ int fake_open(struct fake_session *s, const char *path, const char *settings)
 	memset(s, 0, sizeof(*s));
 	s->shm.fd = -1;
 	s->doorbell = -1;
+	snprintf(s->path, sizeof(s->path), "%s", path);
 	s->fd = fake_connect(path);
 	if (s->fd < 0)
 		return s->fd;
@@ -117,10 +118,85 @@ void fake_close(struct fake_session *s)
 	s->fd = s->doorbell = -1;
 }
 
+bool fake_is_alone(const struct fake_session *s)
+{
+	char byte;
+
+	return recv(s->fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 0;
+}
+
+int fake_return(struct fake_session *s, int memory, uint32_t version)
+{
+	uint8_t packet[4096] __attribute__((aligned(8)));
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control = { 0 };
+	struct writer w = writer_on(packet, sizeof(packet));
+	struct iovec iov = { .iov_base = packet };
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
+	struct cmsghdr *cmsg = &control.align;
+	int fd = fake_connect(s->path);
+	int bell;
+	struct reader r;
+	uint32_t type;
+	ssize_t size;
+
+	if (fd < 0)
+		return fd;
+	put_u32(&w, LOCAL_RETURN);
+	put_u32(&w, version);
+	put_block(&w, protocol_hash, PROTOCOL_HASH_SIZE);
+	put_u32(&w, (uint32_t)getpid());
+	iov.iov_len = w.at;
+	if (memory >= 0) {
+		msg.msg_control = &control;
+		msg.msg_controllen = sizeof(control);
+		cmsg->cmsg_level = SOL_SOCKET;
+		cmsg->cmsg_type = SCM_RIGHTS;
+		cmsg->cmsg_len = CMSG_LEN(sizeof(memory));
+		memcpy(CMSG_DATA(cmsg), &memory, sizeof(memory));
+	}
+	size = sendmsg(fd, &msg, MSG_NOSIGNAL);
+	iov.iov_len = sizeof(packet);
+	msg.msg_control = &control;
+	msg.msg_controllen = sizeof(control);
+	if (size > 0)
+		size = recvmsg(fd, &msg, MSG_CMSG_CLOEXEC);
+	if (size <= 0) {
+		close(fd);
+		return -EPIPE;
+	}
+	r = reader_on(packet, (size_t)size);
+	type = get_u32(&r);
+	if (type == LOCAL_REFUSED) {
+		s->end = get_u32(&r);
+		snprintf(s->why, sizeof(s->why), "%.1000s", get_str(&r, 2000));
+		close(fd);
+		return -ECONNREFUSED;
+	}
+	cmsg = CMSG_FIRSTHDR(&msg);
+	if (type != LOCAL_OPENED || !cmsg || cmsg->cmsg_len != CMSG_LEN(sizeof(bell))) {
+		close(fd);
+		return -EPROTO;
+	}
+	memcpy(&bell, CMSG_DATA(cmsg), sizeof(bell));
+	dup2(bell, s->doorbell);
+	dup2(fd, s->fd);
+	close(bell);
+	close(fd);
+	s->returned++;
+	ring_wake_fd(s->doorbell);
+	return 0;
+}
+
 bool fake_is_dead(struct fake_session *s)
 {
-	if (__atomic_load_n(&shm_header(&s->shm)->state, __ATOMIC_ACQUIRE) != SESSION_DEAD)
+	if (__atomic_load_n(&shm_header(&s->shm)->state, __ATOMIC_ACQUIRE) != SESSION_DEAD) {
+		if (s->returns && fake_is_alone(s) && fake_return(s, s->shm.fd, LINK_VERSION) == -ECONNREFUSED && s->end)
+			fprintf(stderr, "fake-client: refused: %s\n", s->why);
 		return false;
+	}
 	s->end = shm_header(&s->shm)->reason;
 	return true;
 }

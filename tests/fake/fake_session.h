@@ -23,11 +23,21 @@ struct fake_session {
 	unsigned waited; /* how often it heard that a worker is being made ready */
 	uint32_t end; /* why it was refused, or ended */
 	char why[1024];
+	char path[108];
+	bool returns; /* when gleamd is gone it goes on with the next one */
+	unsigned returned; /* how often it has */
 };
 
 /* -ECONNREFUSED: end and why are set. */
 int fake_open(struct fake_session *s, const char *socket, const char *settings);
 void fake_close(struct fake_session *s);
+/*
+ * LOCAL_RETURN to the gleamd that is there now, with @memory (-1: no descriptor): 0 and it goes on; -ECONNREFUSED: it was refused, end
+ * and why are set; -EPIPE: it was closed without an answer; else there is nobody.
+ */
+int fake_return(struct fake_session *s, int memory, uint32_t version);
+/* Its gleamd has closed the socket. */
+bool fake_is_alone(const struct fake_session *s);
 
 /* Waits for room; returns the sequence number, 0 when the session has ended. @ref may be NULL. */
 uint64_t fake_post(struct fake_session *s, enum fake_op op, uint16_t flags, uint16_t slot, const struct bulk_ref *ref,
