@@ -51,6 +51,7 @@ void baton_moved(const struct shm *shm, const struct baton_name *name, uint64_t 
 {
 	struct session_baton *baton = baton_of(shm);
 
+	STORE(baton->state, BATON_MOVING);
 	name_put(baton, name);
 	baton->delta = delta;
 	baton->frames = seen->frames;

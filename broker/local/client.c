@@ -271,6 +271,12 @@ void client_gone(struct client *client)
 /* A program goes on with the daemon that comes after us: nobody is told that anything has ended. */
 static bool client_hand_over(struct client *client)
 {
+	/* It has nothing yet, and asks the next one. */
+	if (client->state == CLIENT_OPENING) {
+		client_leave(client, true);
+		client_close(client, true);
+		return true;
+	}
 	if (client->state != CLIENT_LIVE || client->direct || broker_conf(client->broker)->grace_ms == 0)
 		return false;
 	log_info("pid %d (%s): session %u waits for the next gleamd", client->pid, client->program, client->mirror.id);

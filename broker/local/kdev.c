@@ -193,9 +193,10 @@ static void fds_close(struct msghdr *msg)
 	}
 }
 
-static bool kses_is_live(const struct kses *ses)
+/* It has a session, or waits for one. */
+static bool kses_goes_on(const struct kses *ses)
 {
-	return ses->shm.base && __atomic_load_n(&shm_header(&ses->shm)->state, __ATOMIC_ACQUIRE) == SESSION_LIVE;
+	return ses->shm.base && __atomic_load_n(&shm_header(&ses->shm)->state, __ATOMIC_ACQUIRE) != SESSION_DEAD;
 }
 
 static void pair_ready(void *arg, int res, uint32_t flags)
@@ -223,7 +224,7 @@ static void pair_ready(void *arg, int res, uint32_t flags)
 	}
 	if (size <= 0) {
 		/* The next daemon goes on with it. */
-		if (ses->kdev->stopping && kses_is_live(ses))
+		if (ses->kdev->stopping && kses_goes_on(ses))
 			ses->over = true;
 		kses_end(ses);
 		return;
