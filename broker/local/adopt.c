@@ -26,10 +26,11 @@
 
 #define RETURN_LOOK_NS (200 * NS_PER_MS) /* between two looks whether its server has been announced */
 
-/* Its calls end at once, with the reason; then it is refused. */
+/* Its calls end, with the reason. */
 static void return_refuse(struct client *client, enum session_end end, const char *why)
 {
-	if (client->mirror.shm.base)
+	/* By the socket the library hears the reason and ends them itself. */
+	if (client->kernel_memory >= 0 && client->mirror.shm.base)
 		session_end_post(&client->mirror.shm, end);
 	client_refuse(client, end, why);
 }
@@ -77,7 +78,9 @@ static void return_take(struct client *client, const struct baton *baton)
 	shm_ring_overflow(shm, &client->overflow_in);
 	client->overflow_out = client->overflow_in;
 	/* All of it may have been sent. The node will say how far it has come. */
-	client->c2n.at = client->c2n.seen = baton->c2n_head;
+	client->c2n.seen = baton->c2n_head;
+	client->taken = baton->taken;
+	client->c2n.at = baton->taken ? baton->c2n_tail : baton->c2n_head;
 	client->n2c.at = baton->n2c_head;
 	client->n2c.seen = baton->n2c_tail;
 	client->overflow_in.at = baton->overflow_head;
@@ -89,6 +92,7 @@ static void return_take(struct client *client, const struct baton *baton)
 	baton_adopted(shm, baton);
 	if (baton->moved)
 		client_mend(client);
+	client->held = baton->taken;
 }
 
 /* The cache has to know which pieces there are: a node may say that it lost one. */

@@ -51,7 +51,7 @@ void baton_moved(const struct shm *shm, const struct baton_name *name, uint64_t 
 {
 	struct session_baton *baton = baton_of(shm);
 
-	STORE(baton->state, BATON_MOVING);
+	STORE(baton->state, BATON_NONE);
 	name_put(baton, name);
 	baton->delta = delta;
 	baton->frames = seen->frames;
@@ -261,12 +261,10 @@ static enum session_end copy_read(const struct shm *shm, const struct session_ba
 	*why = "its worker was this machine's, and ended with the gleamd before this one";
 	if (copy->state == BATON_DIRECT)
 		return END_LINK_LOST;
-	*why = "gleamd was restarted while the program was held for a move to another server";
-	if (copy->state == BATON_MOVING)
-		return END_LINK_LOST;
 	*why = "what its memory says of the session is nonsense";
-	if (copy->state != BATON_LIVE)
+	if (copy->state != BATON_LIVE && copy->state != BATON_MOVING)
 		return END_PROTOCOL;
+	baton->taken = copy->state == BATON_MOVING;
 	memcpy(baton->token, copy->token, sizeof(baton->token));
 	if (!text_take(baton->server, sizeof(baton->server), copy->server, sizeof(copy->server)) ||
 	    !text_take(baton->program, sizeof(baton->program), copy->program, sizeof(copy->program)) ||
@@ -274,7 +272,7 @@ static enum session_end copy_read(const struct shm *shm, const struct session_ba
 		return END_PROTOCOL;
 	baton->delta = copy->delta;
 	baton->seq = copy->seq;
-	baton->moved = copy->moved;
+	baton->moved = copy->moved || baton->taken;
 	baton->up_tail = LOAD(hdr->up_tail);
 	if (baton->delta % SESSION_C2N_SIZE || !ring_take(&hdr->c2n, SESSION_C2N_SIZE, &baton->c2n_tail, &baton->c2n_head) ||
 	    !ring_take(&hdr->n2c, SESSION_N2C_SIZE, &baton->n2c_tail, &baton->n2c_head) ||

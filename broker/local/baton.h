@@ -39,7 +39,7 @@ struct baton_name {
 /* The session is live, or has got another worker (a move): everything that isn't said here is 0. */
 void baton_open(const struct shm *shm, enum baton_state state, const struct baton_name *name);
 void baton_state_set(const struct shm *shm, enum baton_state state);
-/* After a move, or when a saved one goes on elsewhere. The state is BATON_MOVING then. */
+/* After a move, or when a saved one goes on elsewhere. Its state is BATON_NONE behind this. */
 void baton_moved(const struct shm *shm, const struct baton_name *name, uint64_t delta, const struct journal_seen *seen);
 void baton_delta_set(const struct shm *shm, uint64_t delta);
 /* Its worker has been asked about a move, or has forgotten it. */
@@ -68,6 +68,7 @@ struct baton {
 	uint64_t delta;
 	uint64_t seq;
 	bool moved;
+	bool taken; /* the worker's ring was the broker's; the client's commands up to c2n_tail had been sent, and consumed */
 	struct journal_seen seen;
 	uint64_t c2n_tail; /* what the worker has consumed, as it was told */
 	uint64_t c2n_head; /* what the client has written */

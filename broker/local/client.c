@@ -895,7 +895,6 @@ void client_wait_for_link(struct client *client)
 void client_link_lost(struct client *client, struct server *server, const char *why)
 {
 	uint64_t grace_ns = broker_conf(client->broker)->grace_ms * NS_PER_MS;
-	bool even;
 
 	if (client->server != server || !client->on_link)
 		return;
@@ -912,17 +911,10 @@ void client_link_lost(struct client *client, struct server *server, const char *
 		client_mend(client);
 		move_abandon(client->move, "the link to the program's server is lost");
 	}
-	even = client_ring_lost(client);
+	client_ring_lost(client);
 	client_unlink(client);
 	if (client->state != CLIENT_LIVE)
 		return;
-	if (!even) {
-		static const char text[] = "the link was lost in the middle of a move, while the program was held";
-
-		if (!client_hold(client, text))
-			client_end(client, END_LINK_LOST, text);
-		return;
-	}
 	snprintf(client->reason, sizeof(client->reason), "the link to %s is lost: %s", server_name(server), why);
 	/* What ends with a link to ourselves is this daemon. */
 	if (grace_ns == 0 || client->direct) {

@@ -202,8 +202,8 @@ bool client_ring_give(struct client *client);
 void client_mend(struct client *client);
 /* Bulk frames up to which all have come. */
 uint64_t client_bulk_seen(struct client *client);
-/* The client's link is gone: false if the worker's ring is not where a client could go on. */
-bool client_ring_lost(struct client *client);
+/* The client's link is gone: where the worker's ring is will be known when there is another. */
+void client_ring_lost(struct client *client);
 void client_overflow_retry(void *arg);
 
 /* adopt.c */

@@ -315,7 +315,7 @@ bool client_ring_take(struct client *client)
 		.tail = client->c2n.at + client->delta,
 	};
 	client->taken = true;
-	/* From here on the worker's ring isn't where another daemon could find it. */
+	/* From here on another daemon must ask where the worker's ring is. */
 	baton_asked_set(&client->mirror.shm, true);
 	baton_state_set(&client->mirror.shm, BATON_MOVING);
 	return true;
@@ -342,15 +342,12 @@ void client_mend(struct client *client)
 	loop_nudge(client->loop);
 }
 
-bool client_ring_lost(struct client *client)
+void client_ring_lost(struct client *client)
 {
-	bool even = !client->taken || client->wire.at == client->c2n.at + client->delta;
-
-	if (client->taken && even)
-		baton_state_set(&client->mirror.shm, BATON_LIVE);
-	client->taken = false;
-	client->held = client->mending && !client->given;
-	return even;
+	/* What of ours has got there the node will say. Of the client's nothing was on its way. */
+	if (client->taken)
+		client_mend(client);
+	client->held = client->taken || (client->mending && !client->given);
 }
 
 uint64_t client_bulk_seen(struct client *client)
@@ -651,11 +648,18 @@ void client_resumed(struct client *client, struct reader *body)
 	/* The node has it on this link now, and has seen whose it is. */
 	client->resuming = false;
 	client->owned = true;
-	if (body->fault || position > client->c2n.at || position < client->acknowledged || tail > position) {
+	if (client->taken && !body->fault && tail <= position && !((tail | position) & (FRAME_ALIGN - 1))) {
+		/* All commands of the client's had been consumed before the ring was taken. What there is beyond them is the broker's. */
+		client->wire = (struct wire){
+			.link = client->link, .session = client->mirror.id, .at = position + client->delta, .tail = tail + client->delta,
+		};
+		position = client->c2n.at;
+	} else if (body->fault || position > client->c2n.at || position < client->acknowledged || tail > position) {
 		client_end(client, END_PROTOCOL, "the node resumed at commands that were never sent");
 		return;
+	} else {
+		client_consumed(client, tail + client->delta, false);
 	}
-	client_consumed(client, tail + client->delta, false);
 	if (client->state != CLIENT_LIVE)
 		return;
 

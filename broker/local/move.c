@@ -574,7 +574,6 @@ static void move_switch(struct move *move)
 	} else {
 		link_mirror_remove(old, &client->mirror);
 		cache_client_left(client->cache);
-		link_send(old, LINK_DETACH, session, NULL, 0, NULL, 0);
 	}
 	link_mirror_remove(move->link, &move->mirror);
 	move->on_link = false;
@@ -594,6 +593,9 @@ static void move_switch(struct move *move)
 
 	baton_moved(&client->mirror.shm, &name, client->delta, &client->seen);
 	baton_state_set(&client->mirror.shm, BATON_LIVE);
+	/* The next gleamd would look for it there. */
+	if (!move->loader)
+		link_send(old, LINK_DETACH, session, NULL, 0, NULL, 0);
 	link_mirror_add(client->link, &client->mirror);
 	place_client_moved(broker_place(move->broker), client, session, move->from);
 	log_info("pid %d (%s): session %u on %s goes on as session %u on %s", client->pid, client->program, session, move->from_name,

@@ -161,7 +161,7 @@ enum session_state {
 enum baton_state {
 	BATON_NONE = 0,
 	BATON_LIVE = 1,
-	BATON_MOVING = 2, /* its ring at the server is in the broker's hand: it can't be continued */
+	BATON_MOVING = 2, /* its ring at the server is in the broker's hand, for a move: that is asked where it is */
 	BATON_DIRECT = 3, /* its worker is of this machine, and ends with the daemon */
 };
 

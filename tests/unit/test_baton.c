@@ -70,8 +70,11 @@ static void test_name(void **state)
 
 static void test_states(void **state)
 {
+	assert_int_equal(look(), END_NONE);
+	assert_false(baton.taken || baton.moved);
 	baton_state_set(&shm, BATON_MOVING);
-	assert_int_equal(look(), END_LINK_LOST);
+	assert_int_equal(look(), END_NONE);
+	assert_true(baton.taken && baton.moved);
 	baton_state_set(&shm, BATON_DIRECT);
 	assert_int_equal(look(), END_LINK_LOST);
 	baton_state_set(&shm, BATON_NONE);
