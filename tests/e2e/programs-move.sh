@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# time-limit: 170
+# time-limit: 400
 # A running program moves from server to server and to other workers of the same one, again and again, under load, and doesn't notice: its
 # results are bit for bit those of one that was never moved. It survives the end of the server that it came from, a lost link behind a
 # move, and moves that fail, whoever dies. Wrong wishes are refused with their reason. GLEAM_LONG=1: two hundred moves.
