@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# time-limit: 150
+# time-limit: 1800
 # Programs whose link is reset or silent at any point come to the right result and don't notice, also those of other programs' random
-# calls. After the time of grace every call fails, within a second. GLEAM_LONG=1: a hundred points, and times of 1, 5 and 15 s.
+# calls. After the time of grace every call fails, within a second. GLEAM_LONG=1: a hundred points, and times of
+# 1, 5 and 15 s.
 . "$(dirname "$0")/../lib/e2e.sh"
 . "$(dirname "$0")/../lib/gleam.sh"
 need_built tests/fault/gleam-chaos tests/cuda/checksum
@@ -68,6 +69,24 @@ for s in "${seconds[@]}"; do
 	trouble flow
 	right "silence of $s s"
 done
+
+# ---- a link that is cut, and not there for a time, at a hundred points (a hundred times 7 s) ----
+if [ -n "${GLEAM_LONG:-}" ]; then
+	run 3
+	before=$(went_on)
+	for ((i = 0; i < 100; i++)); do
+		sleep "0.$((RANDOM % 10))$((RANDOM % 10))"
+		trouble refuse
+		trouble cut
+		sleep "${seconds[i % 3]}"
+		trouble accept
+		# It is there again, and both have gone on, before it goes once more.
+		wait_for 15 eval '[ "$(went_on)" -ge $((before + 2)) ]' || fail "cut $i, ${seconds[i % 3]} s: the sessions don't go on"
+		before=$(went_on)
+	done
+	right "cuts of 1, 5 and 15 s at 100 points"
+	say "cut for 1, 5 and 15 s at 100 points: right results without a restart"
+fi
 
 # ---- random programs of the API while links are lost ----
 mkdir "$TMP/direct"
