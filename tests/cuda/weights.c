@@ -196,5 +196,8 @@ int main(int argc, char **argv)
 		CHECK(back && !wrong, "%u of %u tensors", wrong, tensor_count);
 	else
 		CHECK(total > 0, "an empty file");
+	free(back);
+	if (strcmp(mode, "heap") == 0)
+		free(bytes);
 	return prog_end();
 }
