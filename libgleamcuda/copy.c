@@ -34,24 +34,27 @@
 
 static_assert(PIECE_LEAST % SESSION_GRANULE == 0, "pieces end with a granule");
 
-enum place place_of(uint64_t address, uint64_t *left_out)
+enum place place_host(uint64_t *address, uint64_t *left_out)
 {
 	struct range range;
+	uint64_t offset;
 
 	*left_out = UINT64_MAX;
-	if (!range_find(address, &range))
+	if (!range_find(*address, &range))
 		return PLACE_PAGEABLE;
-	if (address - range.start < range.size)
-		*left_out = range.size - (address - range.start);
-	else
-		*left_out = range.size - (address - range.dev);
-	switch (range.kind) {
-	case RANGE_HOST_MADE:
-	case RANGE_HOST_REGISTERED:
-		return PLACE_PINNED;
-	default:
+	offset = *address - range.start;
+	if (offset >= range.size)
+		offset = *address - range.dev;
+	*left_out = range.size - offset;
+	if (range.kind != RANGE_HOST_MADE && range.kind != RANGE_HOST_REGISTERED)
 		return PLACE_DEVICE;
-	}
+	*address = range.start + offset;
+	return PLACE_PINNED;
+}
+
+enum place place_of(uint64_t address, uint64_t *left_out)
+{
+	return place_host(&address, left_out);
 }
 
 bool place_holds(uint64_t address, uint64_t size)
@@ -502,6 +505,7 @@ CUresult copy_run(struct call *call, const struct copy *copy)
 	if (c.dst_place == PLACE_PINNED && exposed_any() && c.width <= MIRRORED_MAX / c.rows && exposed_holds(c.dst)) {
 		exposed_push(call);
 		call->touches = true;
+		c.dst = exposed_device(c.dst);
 		result = copy_device(call, &c);
 		return result || c.async ? result : stream_wait(call, stream_find(call, c.stream));
 	}

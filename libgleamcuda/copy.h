@@ -23,6 +23,8 @@ enum place {
 
 /* Where @address lies. @left_out: bytes from there to the end of its range; UINT64_MAX for pageable memory. */
 enum place place_of(uint64_t address, uint64_t *left_out);
+/* The same; the device pointer of host memory becomes the host's own, by which alone it is copied. */
+enum place place_host(uint64_t *address, uint64_t *left_out);
 /* Are @size bytes from @address on all there? Mappings that lie side by side count as one. */
 bool place_holds(uint64_t address, uint64_t size);
 

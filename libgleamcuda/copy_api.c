@@ -62,8 +62,8 @@ static CUresult linear(struct call *call, uint64_t dst, int want_dst, uint64_t s
 		return result;
 	if (!size)
 		return CUDA_SUCCESS;
-	c.dst_place = place_of(dst, &dst_left);
-	c.src_place = place_of(src, &src_left);
+	c.dst_place = place_host(&c.dst, &dst_left);
+	c.src_place = place_host(&c.src, &src_left);
 	/* Host memory that is page-locked counts as a device address too: addresses are unified. */
 	if (want_dst == PLACE_DEVICE && c.dst_place == PLACE_PAGEABLE)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -74,7 +74,7 @@ static CUresult linear(struct call *call, uint64_t dst, int want_dst, uint64_t s
 	if ((size > dst_left && !place_holds(dst, size)) || (size > src_left && !place_holds(src, size)))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (__builtin_expect(captured, 0)) {
-		struct graph_box box = { .dst = dst, .dst_pitch = size, .dst_height = 1, .src = src, .src_pitch = size,
+		struct graph_box box = { .dst = c.dst, .dst_pitch = size, .dst_height = 1, .src = c.src, .src_pitch = size,
 					 .src_height = 1, .width = size, .rows = 1, .depth = 1,
 					 .dst_place = c.dst_place, .src_place = c.src_place };
 
@@ -212,7 +212,7 @@ CUresult copy_side_find(const struct copy_side *s, uint64_t width, uint64_t *pit
 	if (s->y > DEVICE_SPAN_MAX / *pitch_out || (s->height && s->z > DEVICE_SPAN_MAX / *pitch_out / s->height))
 		return CUDA_ERROR_INVALID_VALUE;
 	*address_out = base + s->x + s->y * *pitch_out + s->z * s->height * *pitch_out;
-	*place_out = place_of(*address_out, left_out);
+	*place_out = place_host(address_out, left_out);
 	if (!base || (s->type == CU_MEMORYTYPE_DEVICE && *place_out == PLACE_PAGEABLE))
 		return CUDA_ERROR_INVALID_VALUE;
 	return CUDA_SUCCESS;
@@ -565,6 +565,7 @@ static CUresult set_end(struct call *call, CUdeviceptr dst, CUresult result)
 					  cuMemsetD##bits##Async_there, &m, sizeof(m), true);            \
 		if (!result && region_any())                                                                     \
 			result = region_use(call, m.hStream, dstDevice, N * (bits / 8), true);                           \
+		m.dstDevice = exposed_device(m.dstDevice);                                               \
 		if (!result)                                                                                     \
 			result = call_open(call, OP_cuMemsetD##bits##Async, msg_cuMemsetD##bits##Async_size(&m)); \
 		if (result)                                                                                      \
@@ -604,6 +605,7 @@ static CUresult set_end(struct call *call, CUdeviceptr dst, CUresult result)
 		if (!result && region_any())                                                                     \
 			result = region_use(call, m.hStream, dstDevice, (Height - 1) * dstPitch + Width * (bits / 8),    \
 					    true);                                                               \
+		m.dstDevice = exposed_device(m.dstDevice);                                               \
 		if (!result)                                                                                     \
 			result = call_open(call, OP_cuMemsetD2D##bits##Async,                                    \
 					   msg_cuMemsetD2D##bits##Async_size(&m));                               \

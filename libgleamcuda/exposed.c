@@ -32,6 +32,7 @@ struct exposed {
 	struct exposed *next;
 	uint64_t start;
 	uint64_t size;
+	uint64_t mirror; /* where the workers have it: there, too, unless that is taken at one of them */
 	uint8_t *shadows[SESSIONS_MAX]; /* by session; NULL: that one has no mirror */
 	bool tracked; /* whole pages, which the kernel watches */
 	bool whole;   /* the next exchange compares everything */
@@ -53,6 +54,7 @@ struct word {
 
 uint32_t exposed_count;
 uint32_t exposed_everywhere;
+uint32_t exposed_moved;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 /* guarded by lock */
 static struct exposed *all;
@@ -90,6 +92,37 @@ bool exposed_holds(uint64_t address)
 		holds = address - e->start < e->size;
 	pthread_mutex_unlock(&lock);
 	return holds;
+}
+
+uint64_t exposed_device_slow(uint64_t address)
+{
+	pthread_mutex_lock(&lock);
+	for (struct exposed *e = all; e; e = e->next)
+		if (address - e->start < e->size) {
+			address = e->mirror + (address - e->start);
+			break;
+		}
+	pthread_mutex_unlock(&lock);
+	return address;
+}
+
+CUresult exposed_ops(const CUstreamBatchMemOpParams *ops, uint32_t count, CUstreamBatchMemOpParams **ops_out)
+{
+	CUstreamBatchMemOpParams *moved;
+
+	*ops_out = NULL;
+	if (!__atomic_load_n(&exposed_moved, __ATOMIC_RELAXED))
+		return CUDA_SUCCESS;
+	moved = malloc(count * sizeof(*moved));
+	if (!moved)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	memcpy(moved, ops, count * sizeof(*moved));
+	/* Waits and writes have one layout; the others have no address. */
+	for (uint32_t i = 0; i < count; i++)
+		if (moved[i].operation != CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES && moved[i].operation != CU_STREAM_MEM_OP_BARRIER)
+			moved[i].waitValue.address = exposed_device(moved[i].waitValue.address);
+	*ops_out = moved;
+	return CUDA_SUCCESS;
 }
 
 /*
@@ -144,57 +177,77 @@ static void exposed_free(struct exposed *exposed)
 	free(exposed);
 }
 
+/* A mirror at every server, or at none. NOT_SUPPORTED: the address is taken at one. */
+static CUresult mirrors_open(struct call *call, struct exposed *exposed)
+{
+	struct msg_gleamHostRange m = range_message(exposed->mirror, exposed->size, 1);
+	struct call room[SESSIONS_MAX], *to[SESSIONS_MAX];
+	uint32_t count = every(call, room, to), done = 0;
+	CUresult result = CUDA_SUCCESS;
+
+	for (; done < count && !result; done++) {
+		if (!to[done])
+			continue;
+		/* The fresh mirror is zero, and so is this. */
+		exposed->shadows[done] = calloc(1, exposed->size);
+		result = exposed->shadows[done] ? range_tell(to[done], &m) : CUDA_ERROR_OUT_OF_MEMORY;
+		if (!result)
+			continue;
+		free(exposed->shadows[done]);
+		exposed->shadows[done] = NULL;
+		/* Another server that is lost meanwhile is no reason. */
+		if (to[done] != call && session_is_dead(to[done]->session))
+			result = CUDA_SUCCESS;
+	}
+	m.open = 0;
+	for (uint32_t i = 0; result && i < done; i++) {
+		if (exposed->shadows[i])
+			range_tell(to[i], &m);
+		free(exposed->shadows[i]);
+		exposed->shadows[i] = NULL;
+	}
+	every_leave(room, to, count);
+	return result;
+}
+
 CUresult exposed_open(struct call *call, uint64_t start, uint64_t size)
 {
-	struct msg_gleamHostRange m = range_message(start, size, 1);
-	struct call room[SESSIONS_MAX], *to[SESSIONS_MAX];
 	struct exposed *exposed;
-	uint32_t count, done = 0;
-	CUresult result = CUDA_SUCCESS;
+	CUresult result;
 
 	if (exposed_is(start))
 		return CUDA_SUCCESS;
 	exposed = calloc(1, sizeof(*exposed));
 	if (!exposed)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	exposed->start = start;
+	exposed->start = exposed->mirror = start;
 	exposed->size = size;
-	count = every(call, room, to);
-	for (uint32_t i = 0; i < count && !result; i++) {
-		if (!to[i])
-			continue;
-		/* The fresh mirror is zero, and so is this. */
-		exposed->shadows[i] = calloc(1, size);
-		result = exposed->shadows[i] ? range_tell(to[i], &m) : CUDA_ERROR_OUT_OF_MEMORY;
-		done = i;
-		/* Another server that is lost meanwhile is no reason. */
-		if (result && to[i] != call && session_is_dead(to[i]->session)) {
-			result = CUDA_SUCCESS;
-			free(exposed->shadows[i]);
-			exposed->shadows[i] = NULL;
-		}
+	result = mirrors_open(call, exposed);
+	if (result == CUDA_ERROR_NOT_SUPPORTED) {
+		uint64_t pages = host_space_take(start % PAGE + size);
+
+		exposed->mirror = pages + start % PAGE;
+		result = pages ? mirrors_open(call, exposed) : CUDA_ERROR_OUT_OF_MEMORY;
+		if (result && pages)
+			host_space_give(pages, start % PAGE + size);
 	}
-	if (result) {
-		m.open = 0;
-		for (uint32_t i = 0; i < done; i++)
-			if (to[i])
-				range_tell(to[i], &m);
-	}
-	every_leave(room, to, count);
 	if (result) {
 		exposed_free(exposed);
 		return result;
 	}
 	/* A registered range may share its first and last page with others, and may be a file's. */
-	exposed->tracked = size >= TRACKED_LEAST && !(start % PAGE) && track_begin(m.address, m.bytes);
+	exposed->tracked = size >= TRACKED_LEAST && !(start % PAGE) && track_begin(start, (size + PAGE - 1) & ~(PAGE - 1));
 	exposed->whole = true;
-	gleam_log("%llu KiB of host memory can be reached by kernels from now on%s", (unsigned long long)(size >> 10),
-		  exposed->tracked || size < TRACKED_LEAST ? "" : ", and are compared before each launch");
+	gleam_log("%llu KiB of host memory can be reached by kernels from now on%s%s", (unsigned long long)(size >> 10),
+		  exposed->tracked || size < TRACKED_LEAST ? "" : ", and are compared before each launch",
+		  exposed->mirror == start ? "" : ", by another address, since theirs is taken at the server");
 	pthread_mutex_lock(&lock);
 	exposed->next = all;
 	all = exposed;
 	if (start >> 40 != HOST_BASE >> 40)
 		__atomic_fetch_add(&exposed_everywhere, 1, __ATOMIC_RELEASE);
+	if (exposed->mirror != start)
+		__atomic_fetch_add(&exposed_moved, 1, __ATOMIC_RELEASE);
 	__atomic_fetch_add(&exposed_count, 1, __ATOMIC_RELEASE);
 	pthread_mutex_unlock(&lock);
 	return CUDA_SUCCESS;
@@ -213,7 +266,7 @@ CUresult exposed_need(struct call *call, uint64_t address)
 		return CUDA_SUCCESS;
 	result = exposed_open(call, range.start, range.size);
 	if (!result)
-		range_place(range.start, range.start);
+		range_place(range.start, exposed_device(range.start));
 	return result;
 }
 
@@ -247,19 +300,23 @@ void exposed_close(struct call *call, uint64_t start)
 		*at = exposed->next;
 		if (start >> 40 != HOST_BASE >> 40)
 			__atomic_fetch_sub(&exposed_everywhere, 1, __ATOMIC_RELEASE);
+		if (exposed->mirror != start)
+			__atomic_fetch_sub(&exposed_moved, 1, __ATOMIC_RELEASE);
 		__atomic_fetch_sub(&exposed_count, 1, __ATOMIC_RELEASE);
 	}
 	pthread_mutex_unlock(&lock);
 	if (!exposed)
 		return;
-	m = range_message(start, exposed->size, 0);
+	m = range_message(exposed->mirror, exposed->size, 0);
 	if (exposed->tracked)
-		track_end(m.address, m.bytes);
+		track_end(start, (exposed->size + PAGE - 1) & ~(PAGE - 1));
 	count = every(call, room, to);
 	for (uint32_t i = 0; i < count; i++)
 		if (to[i] && exposed->shadows[i])
 			range_tell(to[i], &m);
 	every_leave(room, to, count);
+	if (exposed->mirror != start)
+		host_space_give(m.address, m.bytes);
 	exposed_free(exposed);
 }
 
@@ -340,7 +397,7 @@ static void words_end_locked(struct call *call)
 		if (!memcmp(shadow, &word->value, word->size))
 			continue;
 		memcpy(shadow, &word->value, word->size);
-		if (!write_post(call, word->address, shadow, word->size))
+		if (!write_post(call, e->mirror + (word->address - e->start), shadow, word->size))
 			return;
 	}
 }
@@ -419,14 +476,14 @@ static bool push_part(struct call *call, struct exposed *e, uint64_t from, uint6
 				continue;
 			}
 			pointers_note_locked(e, shadow, run, run_size);
-			if (!write_post(call, e->start + run, shadow + run, (uint32_t)run_size))
+			if (!write_post(call, e->mirror + run, shadow + run, (uint32_t)run_size))
 				return false;
 			run_size = 0;
 		}
 	}
 	if (run_size)
 		pointers_note_locked(e, shadow, run, run_size);
-	return !run_size || write_post(call, e->start + run, shadow + run, (uint32_t)run_size);
+	return !run_size || write_post(call, e->mirror + run, shadow + run, (uint32_t)run_size);
 }
 
 /* To all; one that has ended meanwhile is left out from here on. */
@@ -577,8 +634,8 @@ void exposed_apply(struct session *s, struct reader *r)
 	pthread_mutex_lock(&lock);
 	while (patch_next(bytes, size, &offset, &address, &run, &run_size) > 0 && address <= UINT64_MAX - run_size) {
 		for (struct exposed *e = all; e; e = e->next)
-			if (e->shadows[s->index] && address < e->start + e->size && e->start < address + run_size)
-				apply_one(e, e->shadows[s->index], address, run, run_size);
+			if (e->shadows[s->index] && address < e->mirror + e->size && e->mirror < address + run_size)
+				apply_one(e, e->shadows[s->index], e->start + (address - e->mirror), run, run_size);
 		address += run_size;
 	}
 	pthread_mutex_unlock(&lock);

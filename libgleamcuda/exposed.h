@@ -29,11 +29,23 @@ static inline bool exposed_any(void)
 	return __builtin_expect(__atomic_load_n(&exposed_count, __ATOMIC_RELAXED) != 0, 0);
 }
 
-/* @start, @size: what the program has; one trip. Harmless for a range that is exposed already. */
+/* @start, @size: what the program has; one trip a server. Harmless for a range that is exposed already. */
 CUresult exposed_open(struct call *call, uint64_t start, uint64_t size);
 /* The range is going away; the work that uses it has been waited for. */
 void exposed_close(struct call *call, uint64_t start);
 bool exposed_is(uint64_t start);
+/*
+ * The address by which devices reach @address of host memory: the same, but for registered memory whose addresses are taken in a
+ * worker. Any other address is itself.
+ */
+extern uint32_t exposed_moved; /* atomic: ranges for which it differs */
+uint64_t exposed_device_slow(uint64_t address);
+static inline uint64_t exposed_device(uint64_t address)
+{
+	return __builtin_expect(__atomic_load_n(&exposed_moved, __ATOMIC_RELAXED) != 0, 0) ? exposed_device_slow(address) : address;
+}
+/* Operations of streams with words in such memory, with the devices' addresses: a copy to be freed, or NULL where @ops will do. */
+CUresult exposed_ops(const CUstreamBatchMemOpParams *ops, uint32_t count, CUstreamBatchMemOpParams **ops_out);
 /* Does any exposed range hold @address? */
 bool exposed_holds(uint64_t address);
 
@@ -63,7 +75,7 @@ static inline CUresult exposed_params(struct call *call, const void *params, uin
 }
 
 /*
- * A stream waits for the word at @address, of 4 or 8 bytes at a multiple of that. Words that are waited for travel whole, and
+ * A stream waits for the word at @address (the host's), of 4 or 8 bytes at a multiple of that. Words that are waited for travel whole, and
  * after all that the host had written before them: what a stream finds behind the wait is what the host put there first.
  */
 void exposed_watch(uint64_t address, uint32_t size);

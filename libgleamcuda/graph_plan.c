@@ -474,7 +474,7 @@ static CUresult fill_send(struct call *call, const struct graph_step *step, uint
 	const CUDA_MEMSET_NODE_PARAMS *p = &step->work.fill;
 	struct msg_gleamGraphFill m = {
 		.graph = wire, .index = step->work.context->index, .needs = needs, .needs_count = need_count,
-		.dst = p->dst, .pitch = p->pitch, .value = p->value, .element = p->elementSize, .width = p->width,
+		.dst = exposed_device(p->dst), .pitch = p->pitch, .value = p->value, .element = p->elementSize, .width = p->width,
 		.rows = p->height,
 	};
 	CUresult result = call_open(call, OP_gleamGraphFill, msg_gleamGraphFill_size(&m));
@@ -492,16 +492,21 @@ static CUresult words_send(struct call *call, const struct graph_step *step, uin
 	const struct graph_work *w = &step->work;
 	struct msg_gleamGraphWords m = {
 		.graph = wire, .index = w->context->index, .needs = needs, .needs_count = need_count,
-		.flags = w->words.flags, .ops = w->words.ops,
+		.flags = w->words.flags,
 		.ops_size = w->words.count * (uint32_t)sizeof(w->words.ops[0]),
 	};
-	CUresult result = call_open(call, OP_gleamGraphWords, msg_gleamGraphWords_size(&m));
+	CUstreamBatchMemOpParams *moved = NULL;
+	CUresult result = exposed_ops(w->words.ops, w->words.count, &moved);
 
-	if (result)
-		return result;
-	msg_gleamGraphWords_put(&call->w, &m);
-	call_post(call);
-	return CUDA_SUCCESS;
+	m.ops = moved ? moved : w->words.ops;
+	if (!result)
+		result = call_open(call, OP_gleamGraphWords, msg_gleamGraphWords_size(&m));
+	if (!result) {
+		msg_gleamGraphWords_put(&call->w, &m);
+		call_post(call);
+	}
+	free(moved);
+	return result;
 }
 
 static CUresult empty_send(struct call *call, uint64_t wire, const uint32_t *needs, uint32_t need_count)

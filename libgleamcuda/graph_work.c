@@ -123,7 +123,7 @@ static CUresult side_of(const struct side *s, const struct graph_box *box, uint6
 	*address_out = base + s->x + s->y * pitch + s->z * height * pitch;
 	*pitch_out = pitch;
 	*height_out = height;
-	*place_out = place_of(*address_out, &left);
+	*place_out = place_host(address_out, &left);
 	if (s->type == CU_MEMORYTYPE_DEVICE && *place_out == PLACE_PAGEABLE)
 		return CUDA_ERROR_INVALID_VALUE;
 	span = (box->depth - 1) * height * pitch + (box->rows - 1) * pitch + box->width;

@@ -56,6 +56,23 @@ static uint64_t pages(uint64_t size)
 	return (size + PAGE - 1) & ~(PAGE - 1);
 }
 
+uint64_t host_space_take(uint64_t size)
+{
+	uint64_t address;
+
+	pthread_mutex_lock(&lock);
+	address = space_take(&space, pages(size), PAGE, 0);
+	pthread_mutex_unlock(&lock);
+	return address;
+}
+
+void host_space_give(uint64_t address, uint64_t size)
+{
+	pthread_mutex_lock(&lock);
+	space_give(&space, address, pages(size));
+	pthread_mutex_unlock(&lock);
+}
+
 CUresult do_cuMemHostAlloc(struct call *call, void **pp, size_t bytesize, unsigned int Flags)
 {
 	struct range range = { .size = bytesize, .kind = RANGE_HOST_MADE, .device = call->context->device,
@@ -68,9 +85,7 @@ CUresult do_cuMemHostAlloc(struct call *call, void **pp, size_t bytesize, unsign
 		return CUDA_ERROR_INVALID_VALUE;
 	if (bytesize > HOST_SPAN)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	pthread_mutex_lock(&lock);
-	range.start = space_take(&space, pages(bytesize), PAGE, 0);
-	pthread_mutex_unlock(&lock);
+	range.start = host_space_take(bytesize);
 	if (!range.start)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	at = mmap((void *)(uintptr_t)range.start, pages(bytesize), PROT_READ | PROT_WRITE,
@@ -88,9 +103,7 @@ CUresult do_cuMemHostAlloc(struct call *call, void **pp, size_t bytesize, unsign
 unmap:
 	mmap(at, pages(bytesize), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 give_space:
-	pthread_mutex_lock(&lock);
-	space_give(&space, range.start, pages(bytesize));
-	pthread_mutex_unlock(&lock);
+	host_space_give(range.start, bytesize);
 	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -137,9 +150,7 @@ CUresult do_cuMemFreeHost(struct call *call, void *p)
 		return CUDA_ERROR_INVALID_VALUE;
 	__atomic_fetch_sub(&host_made, 1, __ATOMIC_RELAXED);
 	mmap(p, pages(range.size), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-	pthread_mutex_lock(&lock);
-	space_give(&space, range.start, pages(range.size));
-	pthread_mutex_unlock(&lock);
+	host_space_give(range.start, range.size);
 	return CUDA_SUCCESS;
 }
 
@@ -224,12 +235,10 @@ CUresult do_cuMemHostGetDevicePointer_v2(struct call *call, CUdeviceptr *pdptr, 
 	    (range.kind != RANGE_HOST_MADE && range.kind != RANGE_HOST_REGISTERED))
 		return CUDA_ERROR_INVALID_VALUE;
 	result = exposed_open(call, range.start, range.size);
-	if (result == CUDA_ERROR_NOT_SUPPORTED)
-		return call_refuse(call, "the address is taken in the worker: let CUDA allocate the memory");
 	if (result)
 		return result;
-	range_place(range.start, range.start);
-	*pdptr = (CUdeviceptr)(uintptr_t)p;
+	range_place(range.start, exposed_device(range.start));
+	*pdptr = exposed_device((uint64_t)(uintptr_t)p);
 	return CUDA_SUCCESS;
 }
 

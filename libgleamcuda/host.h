@@ -16,5 +16,8 @@ extern uint32_t host_made; /* atomic: allocations that are alive, or went with t
 
 /* Reserve the addresses; called once by cuInit. */
 CUresult host_start(void);
+/* Whole pages of them for something that is only at the workers; 0: none are left. */
+uint64_t host_space_take(uint64_t size);
+void host_space_give(uint64_t address, uint64_t size);
 
 #endif

@@ -196,6 +196,7 @@ static CUresult op_check(const struct call *call, const CUstreamBatchMemOpParams
 static CUresult op_expose(struct call *call, const CUstreamBatchMemOpParams *op, bool *waits_out)
 {
 	uint32_t size = word_size(op->operation);
+	uint64_t address, left;
 	CUresult result;
 	enum place place;
 
@@ -204,13 +205,13 @@ static CUresult op_expose(struct call *call, const CUstreamBatchMemOpParams *op,
 	result = word_check(op->waitValue.address, size, &place);
 	if (result || place != PLACE_PINNED)
 		return result;
-	result = exposed_need(call, op->waitValue.address);
-	if (result == CUDA_ERROR_NOT_SUPPORTED)
-		return call_refuse(call, "the address is taken in the worker: let CUDA allocate the memory");
+	address = op->waitValue.address;
+	place_host(&address, &left);
+	result = exposed_need(call, address);
 	if (result)
 		return result;
 	if (op->operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 || op->operation == CU_STREAM_MEM_OP_WAIT_VALUE_64) {
-		exposed_watch(op->waitValue.address, size);
+		exposed_watch(address, size);
 		*waits_out = true;
 	}
 	return CUDA_SUCCESS;
@@ -293,6 +294,7 @@ static CUresult one_begin(struct call *call, CUstream hStream, CUstreamBatchMemO
 		if (result || words.captured)                                                                          \
 			return result;                                                                                 \
 		m.stream = words.stream;                                                                               \
+		m.addr = exposed_device(addr);                                                                         \
 		result = call_open(call, OP_cuStream##name##_v2, msg_cuStream##name##_v2_size(&m));                    \
 		if (result)                                                                                            \
 			return result;                                                                                 \
@@ -309,7 +311,8 @@ WORD(WriteValue64, 64, WRITE_VALUE_64)
 CUresult do_cuStreamBatchMemOp_v2(struct call *call, CUstream stream, unsigned int count,
 				  CUstreamBatchMemOpParams *paramArray, unsigned int flags)
 {
-	struct msg_cuStreamBatchMemOp_v2 m = { .count = count, .flags = flags, .ops = paramArray };
+	struct msg_cuStreamBatchMemOp_v2 m = { .count = count, .flags = flags };
+	CUstreamBatchMemOpParams *moved = NULL;
 	struct words words = { 0 };
 	CUresult result;
 
@@ -322,10 +325,14 @@ CUresult do_cuStreamBatchMemOp_v2(struct call *call, CUstream stream, unsigned i
 	if (result || words.captured)
 		return result;
 	m.stream = words.stream;
-	result = call_open(call, OP_cuStreamBatchMemOp_v2, msg_cuStreamBatchMemOp_v2_size(&m));
-	if (result)
-		return result;
-	msg_cuStreamBatchMemOp_v2_put(&call->w, &m);
-	words_post(call, &words);
-	return CUDA_SUCCESS;
+	result = exposed_ops(paramArray, count, &moved);
+	m.ops = moved ? moved : paramArray;
+	if (!result)
+		result = call_open(call, OP_cuStreamBatchMemOp_v2, msg_cuStreamBatchMemOp_v2_size(&m));
+	if (!result) {
+		msg_cuStreamBatchMemOp_v2_put(&call->w, &m);
+		words_post(call, &words);
+	}
+	free(moved);
+	return result;
 }

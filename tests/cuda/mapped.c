@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Host memory that kernels reach through its device pointer: made by CUDA and registered, read and written by both sides,
- * words beside each other, a flag that the host polls without a CUDA call.
+ * words beside each other, a flag that the host polls without a CUDA call. "at ADDRESS": registered memory there, where the server has
+ * something else, so that devices know it by another address.
  */
+#include <sys/mman.h>
+
 #include "tests/cuda/prog.h"
+
+#define N 5000u
 
 static CUfunction add, spin, write_at, sum;
 
@@ -77,9 +82,86 @@ static void polled(volatile unsigned int *host, CUdeviceptr device)
 	MUST(cuCtxSynchronize());
 }
 
-int main(void)
+/* All that a program does with host memory, by either of its two addresses. */
+static int moved(uint64_t at)
 {
-	enum { N = 5000 };
+	size_t size = 65536;
+	void *want = (void *)(uintptr_t)at;
+	unsigned int *host = mmap(want, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+	CUstreamBatchMemOpParams ops[2];
+	CUdeviceptr device, other, plain, asked = 0;
+	unsigned int *small = NULL;
+	unsigned int words[16];
+	CUmemorytype type = 0;
+	int same = -1, wrong = 0;
+	CUstream stream;
+	CUdevice dev;
+
+	if (host != want) {
+		printf("%p is taken in this process, too\n0 passed, 0 failed\n", want);
+		return 77;
+	}
+	MUST(cuCtxGetDevice(&dev));
+	MUST(cuDeviceGetAttribute(&same, CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, dev));
+	CHECK(same == 0, "host pointers are said to be devices' ones: %d", same);
+	for (int turn = 0; turn < 2; turn++) {
+		MUST(cuMemHostRegister(host, size, CU_MEMHOSTREGISTER_DEVICEMAP));
+		MUST(cuMemHostGetDevicePointer_v2(&device, host, 0));
+		MUST(cuMemHostGetDevicePointer_v2(&other, host + 5, 0));
+		CHECK(device != at && other == device + 20, "its device pointers are %llx and %llx", device, other);
+		MUST(cuPointerGetAttribute(&asked, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, at + 8));
+		CHECK(asked == device + 8, "told as %llx, not %llx", asked, device + 8);
+		MUST(cuPointerGetAttribute(&small, CU_POINTER_ATTRIBUTE_HOST_POINTER, device + 8));
+		CHECK(small == host + 2, "the host pointer is told as %p, not %p", (void *)small, (void *)(host + 2));
+		MUST(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, device));
+		CHECK(type == CU_MEMORYTYPE_HOST, "memory of type %d", (int)type);
+		both_ways(host, device, N, "registered memory by another address");
+		neighbours(host, device);
+		polled(host, device);
+
+		/* Fills and copies by each. */
+		MUST(cuMemAlloc(&plain, size));
+		MUST(cuMemsetD32(device, 7, 100));
+		MUST(cuMemsetD32(at + 400, 8, 100));
+		CHECK(host[0] == 7 && host[99] == 7 && host[100] == 8 && host[199] == 8, "fills: %u %u %u", host[0], host[99], host[100]);
+		MUST(cuMemcpyHtoD(plain, (void *)(uintptr_t)device, size));
+		MUST(cuMemcpyDtoH(words, plain + 396, 8));
+		CHECK(words[0] == 7 && words[1] == 8, "copied by its device pointer: %u %u", words[0], words[1]);
+		MUST(cuMemsetD32(plain, 9, N));
+		MUST(cuMemcpyDtoD(device, plain, N * 4));
+		for (unsigned int i = 0; i < N; i++)
+			wrong += host[i] != 9;
+		CHECK(!wrong, "copied to its device pointer: %d words", wrong);
+		MUST(cuMemcpyDtoD(plain, device + 4, 4));
+
+		/* A stream waits for a word and writes one. */
+		MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+		memset(ops, 0, sizeof(ops));
+		ops[0].waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+		ops[0].waitValue.address = device;
+		ops[0].waitValue.value = 1234;
+		ops[0].waitValue.flags = CU_STREAM_WAIT_VALUE_EQ;
+		ops[1].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+		ops[1].writeValue.address = device + 4;
+		ops[1].writeValue.value = 4321;
+		MUST(cuStreamBatchMemOp_v2(stream, 2, ops, 0));
+		MUST(cuStreamWaitValue32_v2(stream, at + 8, 5, CU_STREAM_WAIT_VALUE_EQ));
+		MUST(cuStreamWriteValue32_v2(stream, at + 12, 6, 0));
+		EXPECT(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
+		host[0] = 1234;
+		host[2] = 5;
+		MUST(cuStreamSynchronize(stream));
+		CHECK(host[1] == 4321 && host[3] == 6, "words that the stream wrote: %u %u", host[1], host[3]);
+		MUST(cuStreamDestroy(stream));
+		MUST(cuMemFree(plain));
+		MUST(cuMemHostUnregister(host));
+		EXPECT(cuMemcpyDtoD(device, device + 64, 4), CUDA_ERROR_INVALID_VALUE);
+	}
+	return prog_end();
+}
+
+int main(int argc, char **argv)
+{
 	unsigned int *made, *registered = aligned_alloc(4096, 65536), total = 0, value;
 	CUdeviceptr device, scratch;
 	CUmodule module;
@@ -91,6 +173,10 @@ int main(void)
 	MUST(cuModuleGetFunction(&spin, module, "spin"));
 	MUST(cuModuleGetFunction(&write_at, module, "write_at"));
 	MUST(cuModuleGetFunction(&sum, module, "sum"));
+	if (argc > 2 && !strcmp(argv[1], "at")) {
+		free(registered);
+		return moved(strtoull(argv[2], NULL, 16));
+	}
 
 	MUST(cuMemHostAlloc((void **)&made, N * 4, CU_MEMHOSTALLOC_DEVICEMAP));
 	MUST(cuMemHostGetDevicePointer_v2(&device, made, 0));

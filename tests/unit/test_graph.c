@@ -251,6 +251,24 @@ enum place place_of(uint64_t address, uint64_t *left_out)
 	return address < 1u << 20 ? PLACE_DEVICE : address < 2u << 20 ? PLACE_PINNED : PLACE_PAGEABLE;
 }
 
+enum place place_host(uint64_t *address, uint64_t *left_out)
+{
+	return place_of(*address, left_out);
+}
+
+uint32_t exposed_moved;
+
+uint64_t exposed_device_slow(uint64_t address)
+{
+	abort();
+}
+
+CUresult exposed_ops(const CUstreamBatchMemOpParams *ops, uint32_t count, CUstreamBatchMemOpParams **ops_out)
+{
+	*ops_out = NULL;
+	return CUDA_SUCCESS;
+}
+
 CUresult region_give(struct call *call, uint64_t stream)
 {
 	abort();
