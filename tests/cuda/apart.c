@@ -472,9 +472,10 @@ int main(int argc, char **argv)
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	MUST(cuInit(0));
 	MUST(cuDeviceGetCount(&count));
+	CHECK(count > 0, "%d devices", count);
 	if (count < 2) {
-		printf("one GPU: this needs two\n0 passed, 0 failed\n");
-		return 77;
+		printf("one GPU: the rest needs two\n");
+		return prog_end();
 	}
 	MUST(cuDeviceCanAccessPeer(&can, 0, count - 1));
 	apart = prog_on_gleam() && !can;
