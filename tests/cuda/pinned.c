@@ -141,6 +141,7 @@ static void registering(void)
 	MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	MUST(cuMemAlloc(&device, size));
 	MUST(cuMemsetD8(device, 9, size));
+	MUST(cuCtxSynchronize()); /* the stream below doesn't wait for the legacy one */
 	memset(memory, 1, size);
 	MUST(cuMemHostRegister(memory, size, CU_MEMHOSTREGISTER_PORTABLE));
 	spin_on(stream, 30000000);
