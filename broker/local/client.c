@@ -58,6 +58,8 @@ static void client_freed(struct loop_post *post)
 		free(packet);
 	}
 	cache_client_free(client->cache);
+	record_free(client->record);
+	record_free(client->record_next);
 	free(client->spans);
 	free(client->kernel);
 	free(client->packet);
@@ -153,14 +155,36 @@ static void client_wait_until(struct client *client, uint64_t until_ns)
 	loop_timer_set(client->loop, &client->timer, until_ns);
 }
 
+const char *client_lasts(struct client *client)
+{
+	const char *why;
+
+	if (!client->saved.there)
+		return "it has no checkpoint";
+	if (client->saved.sequence == client->seq && client->saved.position == client->c2n.at && client->acknowledged == client->c2n.at)
+		return NULL;
+	if (!client->record)
+		return "nothing is known of what it has done since";
+	pthread_mutex_lock(&client->deliver_lock);
+	why = record_trouble(client->record);
+	if (!why && !record_ends_at(client->record, client->seq, client->c2n.at))
+		why = "its link was lost while commands were sent again";
+	pthread_mutex_unlock(&client->deliver_lock);
+	return why;
+}
+
 bool client_hold(struct client *client, const char *why)
 {
 	uint64_t hold_ns, now = loop_now_ns(client->loop);
+	const char *lasts;
 
-	/* If it has done something since, the checkpoint doesn't know of it. */
-	if (client->state != CLIENT_LIVE || client->direct || !client->saved.there || client->saved.sequence != client->seq ||
-	    client->saved.position != client->c2n.at || client->acknowledged != client->c2n.at)
+	if (client->state != CLIENT_LIVE || client->direct || !client->saved.there)
 		return false;
+	lasts = client_lasts(client);
+	if (lasts) {
+		log_warn("pid %d (%s): its checkpoint can't be restored: %s", client->pid, client->program, lasts);
+		return false;
+	}
 	hold_ns = broker_conf(client->broker)->hold_ms * NS_PER_MS;
 	if (!hold_ns)
 		return false;

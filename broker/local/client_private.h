@@ -10,6 +10,7 @@
 #include "broker/local/cache.h"
 #include "broker/local/client.h"
 #include "broker/local/journal.h"
+#include "broker/local/record.h"
 #include "broker/local/baton.h"
 #include "broker/local/route.h"
 #include "broker/local/save.h"
@@ -67,6 +68,12 @@ struct client {
 		uint64_t sequence;
 		uint64_t position;
 	} saved;
+	/*
+	 * What was done since that; and since the one that is being written. Guarded by deliver_lock, also changed by the control thread alone.
+	 * NULL: nothing is known.
+	 */
+	struct record *record;
+	struct record *record_next;
 	bool holds; /* its worker is gone for good, and it waits for somebody to restore that */
 	uint64_t wait_until_ns; /* without a link: for it, or for that */
 	bool owned; /* the token is this session's: we made it, or its node has said so */
@@ -183,6 +190,8 @@ bool client_hold(struct client *client, const char *why);
 void client_waits(struct client *client, bool on);
 /* It has a worker again, which isn't the old one. */
 void client_found(struct client *client);
+/* NULL: its checkpoint can be restored, as far as the client is concerned. Otherwise why not. */
+const char *client_lasts(struct client *client);
 /* A packet to the client; borrowed. */
 int client_packet(struct client *client, const void *bytes, size_t size, const int *fds, unsigned fd_count);
 
@@ -205,6 +214,10 @@ uint64_t client_bulk_seen(struct client *client);
 /* The client's link is gone: where the worker's ring is will be known when there is another. */
 void client_ring_lost(struct client *client);
 void client_overflow_retry(void *arg);
+/* A frame that its new worker has said while it became that (replay.h), with its cells or NULL. After the session has gone over. */
+void client_hand(struct client *client, const uint8_t *frame, uint32_t size, const uint8_t *cells);
+/* Commands up to the own position have been consumed, whoever did. */
+void client_consumed_all(struct client *client);
 
 /* adopt.c */
 /* LOCAL_RETURN: it has a session of an earlier daemon, in the memory @fd (taken). -EPROTO: not a packet that we know. */

@@ -130,6 +130,23 @@ static void flow_trace_locked(struct client *client, enum span_who who, const st
 	(void)notice_put_locked(client, NULL, (const uint8_t *)&frame, frame.hdr.size);
 }
 
+/* What was read of the ring is remembered since a checkpoint. */
+static void flow_record(struct client *client, const struct frame_hdr *hdr, const uint8_t *frame)
+{
+	struct record *records[] = { client->record, client->record_next };
+
+	if (!records[0] && !records[1])
+		return;
+	pthread_mutex_lock(&client->deliver_lock);
+	for (unsigned i = 0; i < 2; i++) {
+		if (records[i] && hdr->kind == FRAME_COMMAND)
+			record_command(records[i], hdr, frame, &client->mirror.shm);
+		if (records[i])
+			record_position(records[i], client->c2n.at);
+	}
+	pthread_mutex_unlock(&client->deliver_lock);
+}
+
 /* Whole frames from the own position on, in one piece, at most a turn's worth. */
 static int flow_span(struct client *client)
 {
@@ -170,6 +187,7 @@ static int flow_span(struct client *client)
 			client->seq = hdr.seq;
 		ring_next(ring, &hdr);
 		size += RING_ALIGN(hdr.size);
+		flow_record(client, &hdr, frame);
 		client->commands++;
 		client->pace_left--;
 	}
@@ -532,6 +550,51 @@ static int notice_word(struct client *client, const struct baton_frame *from, co
 	}
 }
 
+/* It is for the client. */
+static int frame_take_locked(struct client *client, const struct baton_frame *from, const struct frame_hdr *hdr, const uint8_t *frame)
+{
+	int err;
+
+	if (client->record)
+		record_answer(client->record, hdr, frame, &client->mirror.shm);
+	if (client->record_next)
+		record_answer(client->record_next, hdr, frame, &client->mirror.shm);
+	if (!overflow_is_empty(client))
+		return notice_put_locked(client, from, frame, hdr->size);
+	if (hdr->kind == FRAME_REPLY && client->spans)
+		flow_trace_locked(client, SPAN_ANSWER, hdr);
+	err = flow_word_locked(client, from, hdr, frame);
+	return err == -ENOENT ? notice_put_locked(client, from, frame, hdr->size) : err;
+}
+
+void client_hand(struct client *client, const uint8_t *frame, uint32_t size, const uint8_t *cells)
+{
+	const struct baton_frame from = { .number = 0 };
+	struct frame_hdr hdr;
+	int err;
+
+	memcpy(&hdr, frame, sizeof(hdr));
+	if (cells) {
+		struct bulk_ref ref = ring_bulk_ref(frame);
+
+		memcpy(shm_down(&client->mirror.shm) + ref.offset, cells, ref.size);
+	}
+	pthread_mutex_lock(&client->deliver_lock);
+	err = frame_take_locked(client, &from, &hdr, frame);
+	if (!err)
+		baton_done(&client->mirror.shm, &from, &client->seen);
+	pthread_mutex_unlock(&client->deliver_lock);
+	if (err)
+		__atomic_store_n(&client->broken, "what its new worker says can't be", __ATOMIC_RELEASE);
+	__atomic_fetch_add(&client->received, size, __ATOMIC_RELAXED);
+}
+
+void client_consumed_all(struct client *client)
+{
+	client->acknowledged = client->c2n.at;
+	ring_release_to(&client->c2n, client->acknowledged);
+}
+
 static int flow_frame(struct client *client, uint64_t number, const uint8_t *frame, uint32_t size)
 {
 	const struct baton_frame from = { .number = number };
@@ -567,15 +630,7 @@ static int flow_frame(struct client *client, uint64_t number, const uint8_t *fra
 		return 0;
 	}
 	due = journal_seen_due(&client->seen) && !__atomic_exchange_n(&client->seen_due, true, __ATOMIC_ACQ_REL);
-	if (!overflow_is_empty(client)) {
-		err = notice_put_locked(client, &from, frame, size);
-	} else {
-		if (hdr.kind == FRAME_REPLY && client->spans)
-			flow_trace_locked(client, SPAN_ANSWER, &hdr);
-		err = flow_word_locked(client, &from, &hdr, frame);
-		if (err == -ENOENT)
-			err = notice_put_locked(client, &from, frame, size);
-	}
+	err = frame_take_locked(client, &from, &hdr, frame);
 	if (!err)
 		baton_done(&client->mirror.shm, &from, &client->seen);
 	pthread_mutex_unlock(&client->deliver_lock);

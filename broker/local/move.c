@@ -19,6 +19,7 @@
 #include "broker/local/cache.h"
 #include "broker/local/client_private.h"
 #include "broker/local/place.h"
+#include "broker/local/replay.h"
 #include "broker/local/saver.h"
 #include "broker/local/wire.h"
 #include "gen/msg.h"
@@ -44,11 +45,11 @@
  *
  * A checkpoint has a file instead of the new worker: no LINK and ATTACH, and after DRAIN the program goes on, SAVE: until the file is on
  * disk. One that comes back has a file instead of the old worker: OPEN: it is looked at; and after ATTACH, PLAY: what is in it goes to
- * the new worker; then DRAIN.
+ * the new worker; then DRAIN, END, and AGAIN: it does what the program has done since.
  */
 enum move_stage {
 	STAGE_OPEN, STAGE_LINK, STAGE_ATTACH, STAGE_PLAY, STAGE_REST, STAGE_TAKE, STAGE_SAY, STAGE_WAIT, STAGE_FILL, STAGE_DRAIN, STAGE_SAVE,
-	STAGE_END, STAGE_ALIGN, STAGE_OVER,
+	STAGE_END, STAGE_AGAIN, STAGE_ALIGN, STAGE_OVER,
 };
 
 struct move {
@@ -61,6 +62,8 @@ struct move {
 	struct saver *saver;   /* a checkpoint's; else NULL */
 	struct loader *loader; /* one that comes back; else NULL */
 	bool loading;
+	bool broken; /* atomic: what a lane found */
+	struct replay *replay; /* of what came after it; NULL: nothing did */
 	struct save_info info; /* of either */
 	struct server_waiter waiter;
 	struct link *link; /* while on_link */
@@ -77,7 +80,8 @@ struct move {
 	uint64_t bulk;	 /* frames with bytes that the old worker has sent */
 
 	struct wire new;
-	struct journal_seen seen; /* of the new worker's frames */
+	pthread_mutex_t seen_lock; /* lanes hear of a replay's frames, too */
+	struct journal_seen seen;  /* of the new worker's frames; guarded by seen_lock */
 
 	/* for the new worker; frames at multiples of FRAME_ALIGN */
 	uint8_t *queue;
@@ -126,6 +130,10 @@ static void move_free(struct loop_post *post)
 	struct move *move = (struct move *)((char *)post - offsetof(struct move, post));
 
 	free(move->queue);
+	replay_free(move->replay);
+	if (move->mirror.shm.base)
+		shm_close(&move->mirror.shm);
+	pthread_mutex_destroy(&move->seen_lock);
 	free(move);
 }
 
@@ -194,6 +202,17 @@ static void move_goes_to(struct move *move, enum move_phase phase)
 	news_tell(move);
 }
 
+/* The newer checkpoint counts from now on, or it has failed, and the older one does. */
+static void records_turn(struct client *client, bool done)
+{
+	pthread_mutex_lock(&client->deliver_lock);
+	record_free(done ? client->record : client->record_next);
+	if (done)
+		client->record = client->record_next;
+	client->record_next = NULL;
+	pthread_mutex_unlock(&client->deliver_lock);
+}
+
 static void move_over(struct move *move, bool done, const char *why)
 {
 	struct move_news news;
@@ -210,6 +229,8 @@ static void move_over(struct move *move, bool done, const char *why)
 	if (!done && move->on_link)
 		link_send(move->link, LINK_DETACH, move->mirror.id, NULL, 0, NULL, 0);
 	move_leave(move);
+	if (!move->to)
+		records_turn(move->client, done);
 	move->client->move = NULL;
 	/* Without a worker it waits on, for the one that it had or for another checkpoint. */
 	if (!done && move->loader)
@@ -482,6 +503,10 @@ static void new_end(struct move *move)
 	};
 	struct writer w = writer_on(payload, sizeof(payload));
 
+	if (move->loader) {
+		m.sequence = move->info.sequence;
+		m.up = move->info.up;
+	}
 	msg_gleamMoveEnd_put(&w, &m);
 	queue_command(move, OP_gleamMoveEnd, true, payload, w.at);
 	move->stage = STAGE_END;
@@ -499,6 +524,33 @@ static bool new_says_no(struct move *move, const void *reason, uint32_t size)
 	return true;
 }
 
+/* Any thread. */
+static bool seen_add(struct move *move, uint64_t number, uint32_t size)
+{
+	int err;
+
+	pthread_mutex_lock(&move->seen_lock);
+	err = journal_seen_frame(&move->seen, number, size);
+	pthread_mutex_unlock(&move->seen_lock);
+	return !err;
+}
+
+/* Lane thread: a frame whose cells lie in our own memory, of what is done again. */
+static void move_deliver(struct mirror *mirror, uint64_t number, const uint8_t *frame, uint32_t size)
+{
+	struct move *move = move_of(mirror);
+
+	if (size < sizeof(struct frame_hdr) || size > FRAME_SIZE_MAX || !seen_add(move, number, size) ||
+	    !replay_frame(move->replay, frame, size))
+		__atomic_store_n(&move->broken, true, __ATOMIC_RELEASE);
+	loop_nudge(move->loop);
+}
+
+static void move_room(struct mirror *mirror)
+{
+	loop_nudge(move_of(mirror)->loop);
+}
+
 static void new_frame(struct move *move, const uint8_t *frame, uint32_t size)
 {
 	struct frame_hdr hdr;
@@ -508,8 +560,14 @@ static void new_frame(struct move *move, const uint8_t *frame, uint32_t size)
 	if (size < sizeof(hdr))
 		return;
 	memcpy(&hdr, frame, sizeof(hdr));
-	if (hdr.size != size || journal_seen_frame(&move->seen, 0, size)) {
+	if (hdr.size != size || !seen_add(move, 0, size)) {
 		move_failed(move, "%s sent a frame that can't be", move->to_name);
+		return;
+	}
+	if (move->stage >= STAGE_AGAIN && move->replay && (hdr.kind == FRAME_NOTICE ? hdr.op != NOTICE_MOVE : hdr.seq != 0)) {
+		move->moved_ns = loop_now_ns(move->loop);
+		if (!replay_frame(move->replay, frame, size))
+			move_failed(move, "%s sent a frame that can't be", move->to_name);
 		return;
 	}
 	if (hdr.kind == FRAME_NOTICE && hdr.op == NOTICE_MOVE) {
@@ -537,7 +595,7 @@ static void new_frame(struct move *move, const uint8_t *frame, uint32_t size)
 		else if (result || !ans_gleamMoveEnd_get(&r, &a))
 			move_failed(move, "%s can't take it (%u)", move->to_name, result);
 		else if (!new_says_no(move, a.reason, a.reason_size))
-			move->stage = STAGE_ALIGN;
+			move->stage = move->replay ? STAGE_AGAIN : STAGE_ALIGN;
 	}
 }
 
@@ -554,9 +612,18 @@ static void save_end(struct move *move)
 	move->info.bytes = move->bytes;
 	move->freed_ns = clock_ns();
 	move->stage = STAGE_SAVE;
+	/* What comes after it is remembered; without memory for that, a program that goes on can't be restored. */
+	pthread_mutex_lock(&client->deliver_lock);
+	client->record_next = record_new(client->seq, client->c2n.at);
+	pthread_mutex_unlock(&client->deliver_lock);
 	client_mend(client);
 	move_goes_to(move, MOVE_PHASE_SWITCH);
 	saver_end(move->saver, &move->info);
+}
+
+static void rest_give(void *arg, const uint8_t *frame, uint32_t size, const uint8_t *cells)
+{
+	client_hand(arg, frame, size, cells);
 }
 
 /* From here on the client's session is the new one. */
@@ -577,8 +644,12 @@ static void move_switch(struct move *move)
 	}
 	link_mirror_remove(move->link, &move->mirror);
 	move->on_link = false;
+	if (move->loader)
+		client_consumed_all(client);
 	pthread_mutex_lock(&client->deliver_lock);
+	pthread_mutex_lock(&move->seen_lock);
 	client->seen = move->seen;
+	pthread_mutex_unlock(&move->seen_lock);
 	pthread_mutex_unlock(&client->deliver_lock);
 	client->mirror.id = move->mirror.id;
 	client->link = move->link;
@@ -597,6 +668,9 @@ static void move_switch(struct move *move)
 	if (!move->loader)
 		link_send(old, LINK_DETACH, session, NULL, 0, NULL, 0);
 	link_mirror_add(client->link, &client->mirror);
+	/* All answers with bytes have come to us: what is still to come is the client's. */
+	if (move->replay)
+		replay_rest(move->replay, rest_give, client);
 	place_client_moved(broker_place(move->broker), client, session, move->from);
 	log_info("pid %d (%s): session %u on %s goes on as session %u on %s", client->pid, client->program, session, move->from_name,
 		 client->mirror.id, move->to_name);
@@ -606,6 +680,45 @@ static void move_switch(struct move *move)
 
 /* ---- rounds ---- */
 
+/* The new node may forget what has come. */
+static void seen_tell(struct move *move)
+{
+	uint64_t fields[2];
+	bool due;
+
+	pthread_mutex_lock(&move->seen_lock);
+	due = journal_seen_due(&move->seen) && move->on_link;
+	fields[0] = move->seen.frames;
+	fields[1] = move->seen.bulk;
+	if (due)
+		move->seen.untold = move->seen.untold_bytes = 0;
+	pthread_mutex_unlock(&move->seen_lock);
+	if (due)
+		link_send(move->link, LINK_SEEN, move->mirror.id, fields, sizeof(fields), NULL, 0);
+}
+
+/* It does again what the program has done since the checkpoint. */
+static bool again_poll(struct move *move)
+{
+	const char *why = NULL;
+
+	switch (replay_step(move->replay, &move->new, &why)) {
+	case REPLAY_FAILED:
+		move_failed(move, "%s: %s", move->to_name, why);
+		return true;
+	case REPLAY_GOES:
+		move->moved_ns = loop_now_ns(move->loop);
+		return true;
+	case REPLAY_DONE:
+		if (move->new.tail != move->new.at)
+			return false;
+		move->stage = STAGE_ALIGN;
+		return true;
+	default:
+		return false;
+	}
+}
+
 bool move_poll(struct move *move)
 {
 	struct client *client = move->client;
@@ -614,11 +727,10 @@ bool move_poll(struct move *move)
 
 	if (move->stage == STAGE_OVER)
 		return true;
-	if (journal_seen_due(&move->seen) && move->on_link) {
-		uint64_t fields[2] = { move->seen.frames, move->seen.bulk };
-
-		move->seen.untold = move->seen.untold_bytes = 0;
-		link_send(move->link, LINK_SEEN, move->mirror.id, fields, sizeof(fields), NULL, 0);
+	seen_tell(move);
+	if (__atomic_load_n(&move->broken, __ATOMIC_ACQUIRE)) {
+		move_failed(move, "%s sent a frame that can't be", move->to_name);
+		return true;
 	}
 	if (any)
 		move->moved_ns = now;
@@ -670,6 +782,10 @@ bool move_poll(struct move *move)
 		else
 			new_end(move);
 		return true;
+	case STAGE_AGAIN:
+		if (again_poll(move))
+			return true;
+		break;
 	case STAGE_PLAY:
 		if (move->loading || queue_is_long(move))
 			break;
@@ -692,8 +808,8 @@ static void move_timer(void *arg)
 	struct move *move = arg;
 	uint64_t now = loop_now_ns(move->loop);
 
-	/* A file may be large, and its disk slow. */
-	if (now - move->moved_ns > MOVE_STUCK_NS && move->stage != STAGE_REST && move->stage != STAGE_OPEN) {
+	/* A file may be large, and its disk slow; work that is done again takes as long as it took. */
+	if (now - move->moved_ns > MOVE_STUCK_NS && move->stage != STAGE_REST && move->stage != STAGE_OPEN && move->stage != STAGE_AGAIN) {
 		move_failed(move, "nothing happened for %u s", (unsigned)(MOVE_STUCK_NS / NS_PER_S));
 		return;
 	}
@@ -735,7 +851,9 @@ int move_message(struct mirror *mirror, const struct link_hdr *hdr, struct reade
 		return 0;
 	}
 	case LINK_SEEN:
+		pthread_mutex_lock(&move->seen_lock);
 		move->seen.untold_bytes = UINT32_MAX / 2;
+		pthread_mutex_unlock(&move->seen_lock);
 		return 0;
 	case LINK_CONSUMED: {
 		uint64_t tail = get_u64(body);
@@ -868,9 +986,12 @@ static struct move *move_new(struct broker *broker, struct client *client, struc
 	}
 	move->stage = stage;
 	mirror_init(&move->mirror);
+	pthread_mutex_init(&move->seen_lock, NULL);
 	move->mirror.id = broker_session_take(broker);
 	move->mirror.shm.fd = -1;
 	move->mirror.free = move_mirror_free;
+	move->mirror.deliver = move_deliver;
+	move->mirror.room = move_room;
 	move->mirror.is_move = true;
 	move->broker = broker;
 	move->loop = client->loop;
@@ -965,22 +1086,43 @@ int move_save(struct broker *broker, struct client *client, int fd, move_hear *h
 /* ---- they come back ---- */
 
 /* @why: not this one. */
-static bool load_fits(const struct move *move, char *why, size_t why_size)
+static bool load_fits(struct move *move, char *why, size_t why_size)
 {
-	const struct client *client = move->client;
+	struct client *client = move->client;
 	const struct save_info *info = &move->info;
+	const char *trouble;
 
 	if (!client->saved.there || memcmp(info->identity, client->identity, sizeof(info->identity)) != 0) {
 		snprintf(why, why_size, "the checkpoint is of another session (pid %u, %.100s), or of a gleamd that was restarted since", info->pid,
 			 info->program);
 		return false;
 	}
-	if (info->sequence == client->seq && info->position == client->c2n.at && client->acknowledged == client->c2n.at &&
-	    info->up == __atomic_load_n(&client->up_tail, __ATOMIC_ACQUIRE))
+	if (info->sequence != client->saved.sequence || info->position != client->saved.position) {
+		snprintf(why, why_size, "pid %d has a newer checkpoint than this one: what came after this one isn't known any more", client->pid);
+		return false;
+	}
+	trouble = client_lasts(client);
+	if (trouble) {
+		snprintf(why, why_size, "pid %d has gone on since the checkpoint by %" PRIu64 " commands, which can't be done again: %s", client->pid,
+			 client->seq - info->sequence, trouble);
+		return false;
+	}
+	if (client->seq == info->sequence)
 		return true;
-	snprintf(why, why_size, "pid %d has gone on since the checkpoint by %" PRIu64 " commands, and what it has seen of them can't be taken "
-		 "back: the checkpoint would contradict it", client->pid, client->seq - info->sequence);
-	return false;
+	if (!wire_can_fill(client->c2n.at)) {
+		snprintf(why, why_size, "the program has stopped at a place of its command ring where no other worker can go on");
+		return false;
+	}
+	/* It gets bytes for the program before the program does. */
+	move->replay = replay_new(client->record, &move->mirror);
+	if (!move->replay || shm_make(&move->mirror.shm, protocol_hash, (uint32_t)client->pid)) {
+		snprintf(why, why_size, "out of memory");
+		return false;
+	}
+	__atomic_store_n(&move->mirror.live, true, __ATOMIC_RELEASE);
+	log_info("pid %d (%s): %" PRIu64 " commands since its checkpoint are done again", client->pid, client->program,
+		 client->seq - info->sequence);
+	return true;
 }
 
 static void load_opened(void *arg, const struct save_info *info, const char *why)

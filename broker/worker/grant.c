@@ -28,37 +28,38 @@ struct grant *grants(struct worker *w)
 
 /* ---- pieces ---- */
 
-uint32_t piece_id_new(struct grant *g)
+bool piece_ids_grow(struct grant *g)
 {
-	if (g->free_first) {
-		uint32_t id = g->free_first;
-
-		g->free_first = g->pieces[id].next_free;
-		return id;
-	}
-
 	uint32_t size = g->size ? g->size * 2 : 1024;
 	struct piece *pieces;
 
 	if (g->size >= PIECES_MAX)
-		return 0;
+		return false;
 	pieces = realloc(g->pieces, size * sizeof(*pieces));
 	if (!pieces)
-		return 0;
+		return false;
 	memset(pieces + g->size, 0, (size - g->size) * sizeof(*pieces));
-	for (uint32_t id = size - 1; id >= g->size && id > 0; id--) {
-		pieces[id].next_free = g->free_first;
-		g->free_first = id;
-	}
 	g->pieces = pieces;
 	g->size = size;
-	return piece_id_new(g);
+	return true;
+}
+
+/* The lowest that is free, so that the same commands get the same names from any worker. */
+uint32_t piece_id_new(struct grant *g)
+{
+	uint32_t id = g->free_first ? g->free_first : 1;
+
+	while (id < g->size && g->pieces[id].state != PIECE_NONE)
+		id++;
+	g->free_first = id;
+	return id < g->size || piece_ids_grow(g) ? id : 0;
 }
 
 void piece_id_free(struct grant *g, uint32_t id)
 {
-	g->pieces[id] = (struct piece){ .state = PIECE_NONE, .next_free = g->free_first };
-	g->free_first = id;
+	g->pieces[id] = (struct piece){ .state = PIECE_NONE };
+	if (id < g->free_first)
+		g->free_first = id;
 }
 
 CUmemAllocationProp piece_prop(struct worker *w, uint32_t device)

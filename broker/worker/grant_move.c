@@ -171,35 +171,13 @@ void grants_forget(struct worker *w)
 
 /* ---- what is heard ---- */
 
-/* The ids up to @id exist, and @id is taken out of the list of unused ones. */
+/* The ids up to @id exist, and @id is free. */
 static bool piece_id_take(struct grant *g, uint64_t id)
 {
-	while (id >= g->size) {
-		uint32_t one = g->free_first;
-
-		/* Growing gives one out; it goes back. */
-		g->free_first = 0;
-
-		uint32_t got = piece_id_new(g);
-
-		if (!got) {
-			g->free_first = one;
+	while (id >= g->size)
+		if (!piece_ids_grow(g))
 			return false;
-		}
-		piece_id_free(g, got);
-		for (uint32_t next; one; one = next) {
-			next = g->pieces[one].next_free;
-			g->pieces[one].next_free = g->free_first;
-			g->free_first = one;
-		}
-	}
-	for (uint32_t *link = &g->free_first; *link; link = &g->pieces[*link].next_free) {
-		if (*link == id) {
-			*link = g->pieces[id].next_free;
-			return true;
-		}
-	}
-	return false;
+	return g->pieces[id].state == PIECE_NONE;
 }
 
 static CUresult piece_clean(struct worker *w, uint32_t id)

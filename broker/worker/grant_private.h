@@ -22,7 +22,6 @@ struct piece {
 	uint8_t class;
 	uint8_t device;
 	bool said; /* a move: the other worker has it */
-	uint32_t next_free; /* PIECE_NONE: the list of unused ids */
 };
 
 struct mapping {
@@ -40,7 +39,7 @@ struct mapping {
 struct grant {
 	struct piece *pieces; /* by id; 0 is no piece */
 	uint32_t size;
-	uint32_t free_first;
+	uint32_t free_first; /* below it no id is free; 0: none was given out */
 	uint64_t bytes; /* in pieces that exist */
 	uint32_t leaving; /* mappings in quarantine */
 	struct mapping *buckets[MAP_BUCKETS];
@@ -76,6 +75,7 @@ struct grant_ask {
 struct grant *grants(struct worker *w);
 
 /* 0: there are too many, or no memory. */
+bool piece_ids_grow(struct grant *g);
 uint32_t piece_id_new(struct grant *g);
 void piece_id_free(struct grant *g, uint32_t id);
 CUmemAllocationProp piece_prop(struct worker *w, uint32_t device);

@@ -5,10 +5,12 @@
  * the CPU, in an order that the seed gives.
  *
  *	carried [STEPS [SEED [FILE [PAUSE]]]]	FILE: goes on until there is that file. How far it is is told on stderr. PAUSE: in the middle
- *	nothing is done until there is that file. CARRIED_SAFE in the environment: nothing fails
+ *	nothing is done until there is that file. CARRIED_SAFE in the environment: nothing fails;
+ *	CARRIED_QUIET: nothing is printed
  *	carried latch FILE		fails without being told so, waits for the file, and is told then
  *	carried peers FILE		two GPUs whose kernels write to each other's memory, until there is that file
  *	carried lost|linking|shared FILE	what can't be moved, until there is that file
+ *	carried clock FILE		computes something else each time, until there is that file
  */
 #include "tests/cuda/prog.h"
 
@@ -529,6 +531,8 @@ static void say(void)
 	uint32_t number = draw(1000000);
 	void *params[] = { &number };
 
+	if (getenv("CARRIED_QUIET"))
+		return;
 	if (!module)
 		module = prog_module("say");
 	MUST(cuLaunchKernel(function(module, "say"), 1, 1, 1, 4, 1, 1, 0, NULL, params, NULL));
@@ -619,6 +623,33 @@ static int peers(const char *file)
 	return prog_end();
 }
 
+static const char *const clock_ptx =
+	".version 7.0\n.target sm_52\n.address_size 64\n.visible .entry now(.param .u64 to)\n{\n\t.reg .b64 %d<4>;\n"
+	"\tld.param.u64 %d1, [to];\n\tcvta.to.global.u64 %d2, %d1;\n\tmov.u64 %d3, %globaltimer;\n\tst.global.u64 [%d2], %d3;\n\tret;\n}\n";
+
+static int clock_reader(const char *file)
+{
+	uint64_t before = 0, now;
+	CUdeviceptr word;
+	CUmodule module;
+	CUfunction f;
+	unsigned turns = 0;
+	void *params[] = { &word };
+
+	MUST(cuMemAlloc(&word, 8));
+	MUST(cuModuleLoadData(&module, clock_ptx));
+	f = function(module, "now");
+	do {
+		MUST(cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
+		MUST(cuMemcpyDtoH(&now, word, 8));
+		CHECK(now > before, "time goes back");
+		before = now;
+		if (turns++ % 100 == 0)
+			fprintf(stderr, "step %u\n", turns);
+	} while (access(file, F_OK) != 0);
+	return prog_end();
+}
+
 /* What stays where it is. */
 static int immovable(const char *what, const char *file)
 {
@@ -705,6 +736,8 @@ int main(int argc, char **argv)
 	util = prog_module("util");
 	if (argc > 2 && strcmp(argv[1], "latch") == 0)
 		return latch(argv[2]);
+	if (argc > 2 && strcmp(argv[1], "clock") == 0)
+		return clock_reader(argv[2]);
 	if (argc > 2 && !steps)
 		return immovable(argv[1], argv[2]);
 	textures = prog_module("texture");

@@ -1,9 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # time-limit: 120
-# A checkpoint of a program that then does nothing is its last word: its server is killed, the program is held, and goes on elsewhere from
-# the file with the same results, bit for bit. One that has gone on since isn't contradicted: it ends, or is refused. Files that are cut off,
-# changed, of another version or another program are refused, and the program stays held; nobody else may read what is in them.
+# The server of programs with a checkpoint is killed: they are held, and go on elsewhere from the file with the same results, bit for bit; one that
+# has gone on since the checkpoint as well, twice. What it has seen isn't contradicted: a program that computes something else the second time, or
+# whose work can't be done again, ends. Files that are cut off, changed, of another version or another program are refused, and the
+# program stays held; nobody else may read what is in them.
 . "$(dirname "$0")/../lib/e2e.sh"
 . "$(dirname "$0")/../lib/gleam.sh"
 need_built bin/gleamctl tests/cuda/checksum tests/cuda/carried
@@ -58,10 +59,19 @@ cuda carried 300 7 >"$TMP/still.out" || fail "$(grep -v ^block "$TMP/still.out" 
 start pauses carried 300 7 "$TMP/go" "$TMP/pause"
 start other carried 300 8 "$TMP/go" "$TMP/pause"
 start busy checksum 10 2 0 "$TMP/enough"
+export CARRIED_SAFE=1 CARRIED_QUIET=1
+steps=3000
+cuda carried $steps 5 >"$TMP/still-on.out" || fail "$(tail -3 "$TMP/still-on.out")"
+start goes carried $steps 5 "$TMP/there" "$TMP/on-there"
+unset CARRIED_SAFE CARRIED_QUIET
+touch "$TMP/there"
+start clock carried clock "$TMP/enough"
 for name in pauses other; do
 	wait_for 30 grep -q '^step: it pauses' "$TMP/$name.log" || fail "$name does not pause: $(tail -3 "$TMP/$name.log")"
 done
-wait_for 30 grep -q step "$TMP/busy.log" || fail "busy does not start"
+for name in busy goes clock; do
+	wait_for 30 grep -q step "$TMP/$name.log" || fail "$name does not start"
+done
 pid=$(bg_pid pauses)
 # A disk that is full: said, nothing left, and the program goes on.
 mkdir -m 700 "$TMP/small"
@@ -82,7 +92,11 @@ same "mode of the folder" 700 "$(stat -c %a "$TMP/c")"
 [ ! -e "$TMP/c/checkpoint.new" ] || fail "the temporary file is left"
 ctl checkpoint "$(bg_pid other)" "$TMP/other" --json >"$TMP/ctl.json" || fail "$(cat "$TMP/ctl.json")"
 python3 "$TOP/tests/lib/schema.py" "$TOP/docs/json/gleamctl.schema.json" checkpoint "$TMP/ctl.json" || fail "$(cat "$TMP/ctl.json")"
-ctl checkpoint "$(bg_pid busy)" "$TMP/busy" >/dev/null || fail "no checkpoint of a busy program"
+for name in busy goes clock; do
+	ctl checkpoint "$(bg_pid $name)" "$TMP/$name.d" >"$TMP/ctl.out" || fail "$name: $(cat "$TMP/ctl.out")"
+done
+cp -r "$TMP/goes.d" "$TMP/older.d"
+ctl checkpoint "$(bg_pid goes)" "$TMP/goes.d" >"$TMP/ctl.out" || fail "goes: $(cat "$TMP/ctl.out")"
 refused "needs no checkpoint" restore "$pid" "$TMP/c" b
 # Again and again, where anything has changed: not here.
 start_bg every "$OUT/bin/gleamctl" checkpoint "$pid" "$TMP/c" --every 1 --socket "$TMP/gleamd.sock"
@@ -95,10 +109,18 @@ stop_bg every INT || fail "gleamctl checkpoint --every ended with status $?"
 # ---- its server is gone for good ----
 stop_bg node KILL || true
 wait_for 10 is_state "$pid" held || fail "it is not held: $(state_of "$pid")"
-# What came after a checkpoint is not known any more: such a program ends as without one.
+# Host functions and mapped memory aren't done again: such a program ends as without a checkpoint.
 wait "$(bg_pid busy)" && fail "a program that has gone on since its checkpoint lives"
 grep -q 'CUDA_ERROR_DEVICE_UNAVAILABLE' "$TMP/busy.log" || fail "busy: $(tail -3 "$TMP/busy.log")"
-refused "no program of yours" restore "$(bg_pid busy)" "$TMP/busy" b
+grep -q "pid $(bg_pid busy) .*can't be restored: \(it has used host functions\|kernels have written to page-locked memory of the program\) since" "$TMP/broker.log" || fail "nothing is said of busy"
+refused "no program of yours" restore "$(bg_pid busy)" "$TMP/busy.d" b
+is_state "$(bg_pid goes)" held || fail "goes is $(state_of "$(bg_pid goes)")"
+refused "has a newer checkpoint" restore "$(bg_pid goes)" "$TMP/older.d" b
+refused "it computes something else than the program has seen" restore "$(bg_pid clock)" "$TMP/clock.d" b
+is_state "$(bg_pid clock)" held || fail "clock is $(state_of "$(bg_pid clock)")"
+ctl restore "$(bg_pid goes)" "$TMP/goes.d" b >"$TMP/ctl.out" || fail "$(cat "$TMP/ctl.out")"
+say "$(cat "$TMP/ctl.out"); $(grep -c '' "$TMP/goes.log") steps were told"
+is_state "$(bg_pid goes)" live || fail "goes is $(state_of "$(bg_pid goes)")"
 
 # ---- files that are none: refused, and it stays held ----
 mkdir -m 700 "$TMP/bad"
@@ -166,6 +188,17 @@ wait_for 10 is_state "$pid" held || fail "it is not held: $(state_of "$pid")"
 ctl restore "$pid" "$TMP/again.d" gpu:0 >"$TMP/ctl.out" || fail "$(cat "$TMP/ctl.out")"
 touch "$TMP/again"
 right again
+# Twice from the same file: what it has done on b is known, too.
+alive "$(bg_pid goes)" || fail "goes has ended too early for a second time: $(tail -1 "$TMP/goes.log")"
+stop_bg b KILL || true
+wait_for 10 is_state "$(bg_pid goes)" held || fail "it is not held again: $(state_of "$(bg_pid goes)")"
+ctl restore "$(bg_pid goes)" "$TMP/goes.d" >"$TMP/ctl.out" || fail "$(cat "$TMP/ctl.out")"
+same "server" gpu "$(ctl clients --json | python3 -c 'import json, sys
+print([c["server"] for c in json.load(sys.stdin)["clients"] if c["pid"] == int(sys.argv[1])][0])' "$(bg_pid goes)")"
+touch "$TMP/on-there"
+right goes
+same "results of the program that went on" "$(grep checksum "$TMP/still-on.out")" "$(grep checksum "$TMP/goes.log")"
+node_up b "$B_PORT"
 
 # ---- nobody restores it: it ends as without a checkpoint ----
 sed 's/^hold = .*/hold = 1/' "$TMP/broker.conf" >"$TMP/short.conf"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 // sources: broker/local/client.c broker/local/flow.c broker/local/journal.c broker/local/baton.c broker/local/adopt.c broker/local/wire.c broker/local/move.c
-// sources: broker/local/control_move.c broker/local/control_save.c broker/local/save.c broker/local/saver.c broker/local/aside.c broker/local/move_ask.c broker/local/drain.c broker/local/place_move.c
+// sources: broker/local/control_move.c broker/local/control_save.c broker/local/save.c broker/local/saver.c broker/local/aside.c broker/local/record.c broker/local/replay.c broker/local/move_ask.c broker/local/drain.c broker/local/place_move.c
 // sources: broker/local/route.c broker/local/server.c broker/local/dial.c broker/local/broker.c broker/local/state.c
 // sources: broker/local/control.c broker/local/kdev.c broker/local/knl.c broker/local/cache.c
 // sources: broker/local/cache_client.c broker/local/cfile.c broker/local/held.c broker/local/control_cache.c

@@ -8,7 +8,7 @@ BROKER_NODE := $(addprefix broker/node/,proc.c pool.c seat.c gate.c setting.c pr
 # Free of I/O: gleam-sim runs the same.
 SCHED := $(addprefix broker/local/,sched.c sched_cost.c sched_move.c sched_profile.c sched_policy_cost.c sched_policy_load.c \
 	sched_policy_turn.c sched_policy_pinned.c sched_share.c)
-BROKER_LOCAL := $(addprefix broker/local/,dial.c server.c route.c client.c flow.c journal.c baton.c adopt.c wire.c move.c move_ask.c drain.c control_move.c save.c saver.c aside.c control_save.c broker.c state.c control.c kdev.c knl.c \
+BROKER_LOCAL := $(addprefix broker/local/,dial.c server.c route.c client.c flow.c journal.c baton.c adopt.c wire.c move.c move_ask.c drain.c control_move.c save.c saver.c aside.c record.c replay.c control_save.c broker.c state.c control.c kdev.c knl.c \
 	place.c place_move.c place_store.c place_show.c control_sched.c netwatch.c discover.c discover_line.c) $(SCHED)
 BROKER_LOCAL += $(addprefix broker/local/,cache.c cache_client.c cfile.c held.c control_cache.c prefetch.c)
 BROKER_NODE += broker/node/probe_nvml.c
@@ -35,6 +35,8 @@ $(eval $(call unit,test_conf,tests/unit/test_conf.c broker/lib/conf.c broker/lib
 $(eval $(call unit,test_gpus,tests/unit/test_gpus.c broker/node/gpus.c broker/lib/visible.c))
 $(eval $(call unit,test_journal,tests/unit/test_journal.c broker/local/journal.c))
 $(eval $(call unit,test_save,tests/unit/test_save.c broker/local/save.c broker/lib/hash.c,-lcrypto))
+$(eval $(call unit,test_replay,tests/unit/test_replay.c broker/local/record.c broker/local/replay.c broker/lib/hash.c broker/lib/shm.c \
+	broker/lib/ring.c broker/lib/slot.c))
 $(eval $(call unit,test_saver,tests/unit/test_saver.c $(addprefix broker/local/,save.c saver.c aside.c) broker/lib/hash.c broker/core/loop.c \
 	broker/lib/fd.c broker/lib/log.c,-luring -lcrypto))
 $(eval $(call unit,test_baton,tests/unit/test_baton.c broker/local/baton.c broker/local/journal.c broker/lib/shm.c broker/lib/ring.c broker/lib/slot.c))
