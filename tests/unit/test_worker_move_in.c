@@ -170,6 +170,7 @@ static void breaks(struct client *a)
 		/* What comes behind is of no use. */                                                                  \
 		BROKER(&other_, gleamMoveUnmap, CTX_NONE, 0, .address = 3);                                                \
 		got_ = move_end(NULL, &other_);                                                                            \
+		CHECK(got_);                                                                                           \
 		if (!strstr(got_, why))                                                                                \
 			fprintf(stderr, "%s: %s\n", #name, got_);                                                      \
 		CHECK(strstr(got_, why));                                                                              \
