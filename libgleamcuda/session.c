@@ -158,7 +158,7 @@ static int socket_find(char path[SOCKET_PATH_SIZE])
 struct wish {
 	const char *server;    /* GLEAM_SERVER */
 	const char *gpus;      /* GLEAM_GPUS */
-	char not[NAMES_SIZE];  /* GLEAM_NOT: servers that the process has GPUs of */
+	char not[NAMES_SIZE];  /* NOT_SERVERS: servers that the process has GPUs of */
 	bool chooses;	       /* the server is told nothing of CUDA_VISIBLE_DEVICES */
 };
 
@@ -168,7 +168,7 @@ static const char *setting_of(const struct wish *wish, const char *name)
 		return wish->server;
 	if (!strcmp(name, "GLEAM_GPUS") && wish->gpus)
 		return wish->gpus;
-	if (!strcmp(name, "GLEAM_NOT"))
+	if (!strcmp(name, "NOT_SERVERS"))
 		return *wish->not ? wish->not : NULL;
 	if (wish->chooses && (!strcmp(name, "CUDA_VISIBLE_DEVICES") || !strcmp(name, "CUDA_DEVICE_ORDER")))
 		return NULL;
@@ -179,7 +179,7 @@ static const char *setting_of(const struct wish *wish, const char *name)
 static void settings_collect(const struct wish *wish, char *text, size_t size)
 {
 	static const char *const names[] = {
-		"GLEAM_SERVER", "GLEAM_NOT", "GLEAM_OFF", "GLEAM_CACHE", "CUDA_CACHE_DISABLE", "CUDA_CACHE_MAXSIZE",
+		"GLEAM_SERVER", "NOT_SERVERS", "GLEAM_OFF", "GLEAM_CACHE", "CUDA_CACHE_DISABLE", "CUDA_CACHE_MAXSIZE",
 		"CUDA_CACHE_PATH", "CUDA_FORCE_PTX_JIT", "CUDA_DISABLE_PTX_JIT", "CUDA_FORCE_JIT", "CUDA_DISABLE_JIT", "GLEAM_GPUS",
 		"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "GLEAM_PRIORITY",
 	};

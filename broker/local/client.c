@@ -29,7 +29,7 @@
 #define CLIENT_OPEN_NS	2700000000ull /* without a link by then it is told why there is no session, within three seconds */
 #define CLIENT_SEAT_NS	(LOCAL_OPEN_MS_MAX * NS_PER_MS) /* with one: the node is alive, and says itself when a worker fails */
 #define CLIENT_AGAIN_NS 200000000ull  /* between two tries to get a lost link back: each has a time limit of its own */
-#define CLIENT_ROOM_NS	(1200 * NS_PER_MS) /* servers that have no room are asked again so long: two reports */
+#define CLIENT_ROOM_NS	(2400 * NS_PER_MS) /* servers that have no room are asked again so long: some reports, and a driver that frees */
 #define CLIENT_LOOK_NS	(400 * NS_PER_MS)
 #define CLIENT_RELINK_NS (50 * NS_PER_MS) /* after a link that was lost under clients that attach */
 #define CLIENT_SETTLE_NS (10 * NS_PER_MS) /* to look again whether the first reports have come */
@@ -590,7 +590,7 @@ static void client_try(struct client *client)
 		return;
 	}
 	/* CLIENT_OPEN_NS ends that, with what came of the last tries. */
-	if (!server && route_again(client->broker, &client->route, client->opened_ns)) {
+	if (!server && route_again(client->broker, &client->route, client->opened_ns - CLIENT_OPEN_NS)) {
 		loop_timer_set(client->loop, &client->retry, loop_now_ns(client->loop) + CLIENT_RELINK_NS);
 		return;
 	}
@@ -828,7 +828,7 @@ static int client_open(struct client *client, struct reader *r)
 		return -EPROTO;
 	client_settings_use(client);
 	client_setting_find(client->settings, "GLEAM_SERVER=", client->route.wanted, sizeof(client->route.wanted));
-	client_setting_find(client->settings, "GLEAM_NOT=", not, sizeof(not));
+	client_setting_find(client->settings, "NOT_SERVERS=", not, sizeof(not));
 	route_leave_out(client->broker, &client->route, not);
 	if (client->kernel && client_kernel_limit(client))
 		return 0;

@@ -48,7 +48,8 @@ start_bg secret env GLEAM_SERVER=b LD_LIBRARY_PATH="$OUT/lib" "$OUT/tests/cuda/s
 wait_for 20 grep -q written "$TMP/secret.log"
 stop_bg node
 node_up small "$SMALL_PORT" 96M
-wait_for 10 is_ready b small
+# It has been tried in vain for long: up to 16 s pass between two tries.
+wait_for 40 is_ready b small
 for i in 3 4 5 6; do
 	kill -KILL "$(bg_pid "p$i")"
 done

@@ -23,11 +23,12 @@ same "GPU" "Gleam Software GPU" "$(cat "$g/servers/lab/gpus/0/name")"
 [ "$(cat "$g/servers/lab/gpus/0/memory")" -gt 1000000 ] || fail "memory: $(cat "$g/servers/lab/gpus/0/memory")"
 grep -qE '^GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' "$g/servers/lab/gpus/0/uuid" || fail "uuid"
 
-# Three launches, 3 s apart: after the last one, too, there is time to look.
-LD_LIBRARY_PATH=$OUT/lib start_bg vecadd "$OUT/tests/cuda/vecadd" 100000 3 3000
+# Three launches, a second apart. After the last one it is held, so that there is time to look.
+LD_LIBRARY_PATH=$OUT/lib start_bg vecadd "$OUT/tests/cuda/vecadd" 100000 3 1000
 child=$BG_PID
 launches() { [ "$(awk '$1 == "cuLaunchKernel" { print $2 }' "$g/clients/$child/stats")" = 3 ]; }
 wait_for 30 launches || fail "launches: $(cat "$g/clients/$child/stats")"
+kill -STOP "$child"
 c=$g/clients/$child
 cp "$c/stats" "$TMP/stats"
 calls=$(cat "$c/calls")
@@ -63,6 +64,7 @@ cd "$c"
 	grep -q 'Operation not permitted' "$TMP/bad.err" || fail "$bad: $(cat "$TMP/bad.err")"
 done
 [ "$(id -u)" != 0 ] || ! sh -c "echo 1 >$g/version" 2>/dev/null || fail "version can be written to"
+kill -CONT "$child"
 wait_for 30 eval "! kill -0 $child"
 grep -q "1 passed, 0 failed" "$TMP/vecadd.log" || fail "vecadd: $(cat "$TMP/vecadd.log")"
 
