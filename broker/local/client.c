@@ -124,6 +124,8 @@ static void client_leave(struct client *client, bool tell)
 			link_send(client->link, LINK_DETACH, 0, client->token, sizeof(client->token), NULL, 0);
 		else if (tell && !client->resuming)
 			link_send(client->link, LINK_DETACH, client->mirror.id, NULL, 0, NULL, 0);
+		if (tell && client->owned)
+			server_left(client->server, client->token);
 		client_unlink(client);
 	} else if (client->lost_ns && client->owned) {
 		server_orphan(client->server, client->token);

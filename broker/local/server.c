@@ -20,6 +20,7 @@
 #define SERVER_RETRY_MAX (16 * NS_PER_S)
 #define SERVER_REPORT_MS 500u
 #define SERVER_ORPHANS	 64u /* the node finds out by itself about others, after its grace time */
+#define SERVER_LEFT_NS	 (30 * NS_PER_S) /* a link that carries nothing any more is given up before */
 
 /*
  * IDLE: nobody has wanted it. DIALLING, OPENING: on the way to a link. READY: link is up. WAITING: failed or lost; tries again
@@ -47,6 +48,11 @@ struct server {
 	struct report report;
 	uint8_t orphans[SERVER_ORPHANS][RESUME_TOKEN_SIZE];
 	unsigned orphan_count;
+	struct {
+		uint8_t token[RESUME_TOKEN_SIZE];
+		uint64_t ns;
+	} left[SERVER_ORPHANS]; /* the newest of those that ended; a ring */
+	unsigned left_count;
 	uint64_t told_ns; /* when it came */
 	char why[CONN_WHY_SIZE];
 };
@@ -132,6 +138,17 @@ static int server_message(void *owner, struct link *link, const struct link_hdr 
 	return server->ops->message(server->owner, server, hdr, body);
 }
 
+/* The node may not have heard of their ends; it takes no harm from hearing twice. */
+static void server_left_again(struct server *server)
+{
+	unsigned count = server->left_count < SERVER_ORPHANS ? server->left_count : SERVER_ORPHANS;
+
+	for (unsigned i = 0; i < count; i++)
+		if (server->up_ns - server->left[i].ns < SERVER_LEFT_NS)
+			server_orphan(server, server->left[i].token);
+	server->left_count = 0;
+}
+
 static void server_lost(void *owner, struct link *link, int err, const char *why)
 {
 	struct server *server = owner;
@@ -141,6 +158,7 @@ static void server_lost(void *owner, struct link *link, int err, const char *why
 		server->state = SERVER_WAITING;
 		server->logged = false;
 		server->up_ns = loop_now_ns(server->loop);
+		server_left_again(server);
 	}
 	server->ops->lost(server->owner, server, why);
 	cache_server_lost(server->cache);
@@ -205,6 +223,14 @@ void server_orphan(struct server *server, const uint8_t token[RESUME_TOKEN_SIZE]
 		link_send(server->link, LINK_DETACH, 0, token, RESUME_TOKEN_SIZE, NULL, 0);
 	else if (server->orphan_count < SERVER_ORPHANS)
 		memcpy(server->orphans[server->orphan_count++], token, RESUME_TOKEN_SIZE);
+}
+
+void server_left(struct server *server, const uint8_t token[RESUME_TOKEN_SIZE])
+{
+	unsigned place = server->left_count++ % SERVER_ORPHANS;
+
+	memcpy(server->left[place].token, token, RESUME_TOKEN_SIZE);
+	server->left[place].ns = loop_now_ns(server->loop);
 }
 
 void server_moved(struct server *server, const char *address)

@@ -46,6 +46,8 @@ void server_want(struct server *server, struct server_waiter *waiter);
 void server_want_forget(struct server *server, struct server_waiter *waiter);
 /* A session that waits at the node for its link needs it no more: the node is told when there is a link. A few are remembered. */
 void server_orphan(struct server *server, const uint8_t token[RESUME_TOKEN_SIZE]);
+/* A session has ended and its node was told over the link. Should that be lost just then, it is told again. */
+void server_left(struct server *server, const uint8_t token[RESUME_TOKEN_SIZE]);
 /* It is found there now (DNS-SD). Only for one that has no link; tries at once. */
 void server_moved(struct server *server, const char *address);
 /* Opens the link if it isn't, for nobody in particular: whoever looks at servers wants to see their load. */

@@ -90,22 +90,37 @@ done
 
 # ---- killed while there is no link: its worker ends as soon as there is one ----
 wait_for 10 eval '[ "$(count_workers)" = 2 ]' || fail "workers before: $(count_workers)"
+waits() { grep -c 'waits up to .* for its broker' "$TMP/node.log" || true; }
+before=$(waits)
 trouble refuse
 trouble cut
-wait_for 5 log_has node "waits up to .* for its broker"
+wait_for 5 eval '[ "$(waits)" -gt "$before" ]'
 stop_bg half KILL || true
 sleep 0.2
 same "workers while there is no link" 2 "$(count_workers)"
 trouble accept
 wait_for 5 eval '[ "$(count_workers)" = 1 ]' || fail "the worker of a dead client waits: $(tail -3 "$TMP/node.log")"
 
+# ---- killed, and the link is lost before its node has heard of it: it is told again ----
+start_bg unheard "$OUT/tests/fake/fake-client" "$TMP/broker.sock" hold
+wait_for 10 test -s "$TMP/unheard.log"
+wait_for 10 eval '[ "$(count_workers)" = 2 ]' || fail "workers before: $(count_workers)"
+trouble stall-up
+pid=$(bg_pid unheard)
+stop_bg unheard KILL || true
+wait_for 5 log_has broker "pid $pid (fake-client): gone"
+trouble cut
+trouble flow
+wait_for 5 eval '[ "$(count_workers)" = 1 ]' || fail "the worker of a client whose end was lost waits: $(tail -3 "$TMP/node.log")"
+
 # ---- the worker dies while there is no link: its reason comes by the next one ----
 start_bg orphan "$OUT/tests/fake/fake-client" "$TMP/broker.sock" hold
 wait_for 10 test -s "$TMP/orphan.log"
 worker=$(sed -n 's/.*: worker \([0-9]*\)$/\1/p' "$TMP/node.log" | tail -1)
+before=$(waits)
 trouble refuse
 trouble cut
-wait_for 5 eval '[ "$(grep -c "waits up to .* for its broker" "$TMP/node.log")" -gt 1 ]'
+wait_for 5 eval '[ "$(waits)" -gt "$before" ]'
 kill -KILL "$worker"
 trouble accept
 wait_for 5 grep -q '^ended: 2' "$TMP/orphan.log" || fail "a worker that died: $(cat "$TMP/orphan.log")"
