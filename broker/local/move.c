@@ -36,6 +36,7 @@
 #define MOVE_GO_ON_NS	(10 * NS_PER_MS) /* that moment */
 #define MOVE_REST_NS	(5 * NS_PER_MS)	 /* the program goes on for so long at least, and for as long as the round took */
 #define MOVE_STUCK_NS	(60 * NS_PER_S)	 /* nothing has moved: modules may take long to load */
+#define MOVE_AGAIN_NS	(600 * NS_PER_S) /* nor has anything that is done again ended: a kernel may take long */
 #define MOVE_REPLY_SLOT 0		 /* answers with sequence number 0 are ours */
 
 /*
@@ -807,10 +808,11 @@ static void move_timer(void *arg)
 {
 	struct move *move = arg;
 	uint64_t now = loop_now_ns(move->loop);
+	uint64_t stuck_ns = move->stage == STAGE_AGAIN ? MOVE_AGAIN_NS : MOVE_STUCK_NS;
 
-	/* A file may be large, and its disk slow; work that is done again takes as long as it took. */
-	if (now - move->moved_ns > MOVE_STUCK_NS && move->stage != STAGE_REST && move->stage != STAGE_OPEN && move->stage != STAGE_AGAIN) {
-		move_failed(move, "nothing happened for %u s", (unsigned)(MOVE_STUCK_NS / NS_PER_S));
+	/* A file may be large, and its disk slow. */
+	if (now - move->moved_ns > stuck_ns && move->stage != STAGE_REST && move->stage != STAGE_OPEN) {
+		move_failed(move, "nothing happened for %u s", (unsigned)(stuck_ns / NS_PER_S));
 		return;
 	}
 	news_tell(move);

@@ -75,11 +75,18 @@ bool replay_frame(struct replay *p, const uint8_t *frame, uint32_t size)
 	uint32_t word, value;
 	bool right = true, same;
 
+	if (size < sizeof(hdr))
+		return false;
 	memcpy(&hdr, frame, sizeof(hdr));
+	if (hdr.size != size || size > FRAME_SIZE_MAX || (hdr.flags & ~FRAME_FLAGS) || (hdr.flags & (FRAME_BULK_UP | FRAME_BULK_FILE)) ||
+	    (hdr.kind != FRAME_REPLY && hdr.kind != FRAME_NOTICE))
+		return false;
 	in = reader_on(frame + sizeof(hdr), size - sizeof(hdr));
 	if (hdr.flags & FRAME_BULK_DOWN) {
+		if (size < sizeof(hdr) + sizeof(ref))
+			return false;
 		ref = ring_bulk_ref(frame);
-		if (size < sizeof(hdr) + sizeof(ref) || ref.offset > SESSION_DOWN_SIZE || ref.size > SESSION_DOWN_SIZE - ref.offset)
+		if (ref.offset > SESSION_DOWN_SIZE || ref.size > SESSION_DOWN_SIZE - ref.offset)
 			return false;
 	}
 	pthread_mutex_lock(&p->lock);

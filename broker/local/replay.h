@@ -19,7 +19,7 @@ struct replay;
 /* @record and @mirror, which has memory of its own, are borrowed. NULL: out of memory. */
 struct replay *replay_new(const struct record *record, struct mirror *mirror);
 void replay_free(struct replay *p); /* NULL: nothing */
-/* A frame of the worker, checked; lanes, too. False: it can't be. */
+/* A frame of the worker; lanes, too. False: it can't be. */
 bool replay_frame(struct replay *p, const uint8_t *frame, uint32_t size);
 
 /* GOES: something was done. WAITS. DONE: everything, and nothing of it is on its way. */

@@ -246,7 +246,14 @@ static void test_bytes(void **state)
 	memcpy(shm_down(&scratch) + cells.offset, "whole", 5);
 	assert_true(replay_frame(p, bytes, frame(FRAME_NOTICE, NOTICE_LANDED, seq, FRAME_BULK_DOWN, &cells, sizeof(cells))->size));
 	assert_int_equal(step(p), REPLAY_DONE);
-	/* Cells that can't be. */
+	/* Frames and cells that can't be. */
+	assert_false(replay_frame(p, bytes, 3));
+	frame(FRAME_NOTICE, NOTICE_LANDED, seq, FRAME_BULK_DOWN, &cells, 8);
+	assert_false(replay_frame(p, bytes, (uint32_t)sizeof(struct frame_hdr) + 8));
+	frame(FRAME_COMMAND, OP_gleamLaunch, seq, 0, &cells, 8);
+	assert_false(replay_frame(p, bytes, (uint32_t)sizeof(struct frame_hdr) + 8));
+	frame(FRAME_NOTICE, NOTICE_PROGRESS, 0, 0, &(uint32_t[2]){ SESSION_PROGRESS_WORDS, 1 }, 8);
+	assert_false(replay_frame(p, bytes, (uint32_t)sizeof(struct frame_hdr) + 8));
 	cells.offset = SESSION_DOWN_SIZE - 1;
 	assert_false(replay_frame(p, bytes, frame(FRAME_NOTICE, NOTICE_LANDED, seq, FRAME_BULK_DOWN, &cells, sizeof(cells))->size));
 	replay_free(p);
