@@ -13,9 +13,9 @@ wait_for 10 test -s "$TMP/other.log" || fail "no session"
 worker=$(head -1 "$TMP/victim.log")
 alive "$worker" || fail "the worker's pid $worker is not a process"
 kill -KILL "$(bg_pid victim)"
-before=$(date +%s%N)
+before=$(now_ns)
 wait_for 5 eval "! kill -0 $worker" || fail "the worker of a dead client lives on"
-say "worker gone after $((($(date +%s%N) - before) / 1000000)) ms"
+say "worker gone after $((($(now_ns) - before) / 1000000)) ms"
 alive "$(head -1 "$TMP/other.log")" || fail "the other client's worker is gone, too"
 client broker echo 20
 kill -KILL "$(bg_pid other)"

@@ -11,17 +11,17 @@ broker_up broker --keepalive 2 --grace 0
 start_bg held "$OUT/tests/fake/fake-client" "$TMP/broker.sock" hold
 wait_for 10 test -s "$TMP/held.log" || fail "no session"
 kill -KILL "$(bg_pid node)"
-before=$(date +%s%N)
+before=$(now_ns)
 wait_for 5 grep -q '^ended: 3' "$TMP/held.log" || fail "the session did not end: $(cat "$TMP/held.log")"
-ms=$((($(date +%s%N) - before) / 1000000))
+ms=$((($(now_ns) - before) / 1000000))
 say "session ended after $ms ms"
 [ "$ms" -lt 1000 ] || fail "that took $ms ms"
 wait_for 5 eval '[ "$(count_workers)" = 0 ]' || fail "a worker survived its node"
 
 # Nobody there: an answer within three seconds that says what is wrong.
-before=$(date +%s%N)
+before=$(now_ns)
 out=$(client broker try) && fail "a session without a node: $out"
-ms=$((($(date +%s%N) - before) / 1000000))
+ms=$((($(now_ns) - before) / 1000000))
 [ "$ms" -lt 3000 ] || fail "the refusal took $ms ms"
 case $out in "refused 5: "*Connection\ refused*) ;; *) fail "an unhelpful refusal: $out" ;; esac
 
@@ -33,9 +33,9 @@ wait_for 20 client broker try || fail "the node is back and isn't used"
 start_bg frozen "$OUT/tests/fake/fake-client" "$TMP/broker.sock" hold
 wait_for 10 test -s "$TMP/frozen.log" || fail "no session"
 kill -STOP "$(bg_pid node2)"
-before=$(date +%s%N)
+before=$(now_ns)
 wait_for 10 grep -q '^ended: 3' "$TMP/frozen.log" || fail "a frozen node is not noticed"
-say "frozen node noticed after $((($(date +%s%N) - before) / 1000000)) ms, keepalive 2 s"
+say "frozen node noticed after $((($(now_ns) - before) / 1000000)) ms, keepalive 2 s"
 kill -CONT "$(bg_pid node2)"
 log_has broker "nothing heard for" || fail "the log does not say why"
 daemons_down broker node2

@@ -37,10 +37,10 @@ wait_for 25 log_has idle passed || fail "the program that was idle: $(cat "$TMP/
 LD_LIBRARY_PATH=$OUT/lib start_bg cut "$OUT/tests/cuda/vecadd" 1000 1000 200
 wait_for 20 log_has node "session 2 "
 "$lanem" ctl --name $lab cut forever >/dev/null
-started=$(date +%s)
+started=$(($(now_ns) / 1000000000))
 wait_for 30 log_has cut "CUDA_ERROR" || fail "the program that is cut off: $(cat "$TMP/cut.log")"
 wait_for 30 log_has node "session 2 .*ended"
-between "seconds until both have noticed" 1 $(($(date +%s) - started)) 25
+between "seconds until both have noticed" 1 $(($(($(now_ns) / 1000000000)) - started)) 25
 "$lanem" ctl --name $lab uncut >/dev/null
 stop_bg client
 stop_bg node

@@ -14,13 +14,13 @@ mkdir "$TMP/runs"
 turns() {
 	local from status # of a program that is killed: 137
 	while [ ! -e "$TMP/enough" ]; do
-		from=$(date +%s%N)
+		from=$(now_ns)
 		status=0
 		LD_LIBRARY_PATH=$OUT/lib "$OUT/tests/cuda/vecadd" 20000 3 >"$TMP/runs/$1.out" 2>&1 &
 		echo $! >"$TMP/runs/$1.pid"
 		wait $! 2>/dev/null || status=$?
 		case $status in
-		0) echo $((($(date +%s%N) - from) / 1000000)) >>"$TMP/runs/$1.ms" ;;
+		0) echo $((($(now_ns) - from) / 1000000)) >>"$TMP/runs/$1.ms" ;;
 		137) ;; # killed
 		*) cp "$TMP/runs/$1.out" "$TMP/runs/$1.wrong.$status" ;;
 		esac

@@ -32,9 +32,9 @@ import socket, os, time
 while not os.path.exists(os.environ["TMP"] + "/bound"):
     time.sleep(0.01)
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-end = time.time() + 4
-while time.time() < end:
-    s.sendto(b"%.6f" % time.time(), (os.environ["LANEM_B_ADDR"], 4000))
+end = time.monotonic() + 4
+while time.monotonic() < end:
+    s.sendto(b"%.6f" % time.monotonic(), (os.environ["LANEM_B_ADDR"], 4000))
     time.sleep(0.005)
 while not os.path.exists(os.environ["TMP"] + "/gap"):
     s.sendto(b"end", (os.environ["LANEM_B_ADDR"], 4000))

@@ -37,8 +37,8 @@ s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 for n in range(300):
     s.sendto(b"%d" % n, (os.environ["LANEM_B_ADDR"], 4000))
     time.sleep(0.001)
-end = time.time() + 5
-while time.time() < end and not os.path.exists(os.environ["TMP"] + "/late"):
+end = time.monotonic() + 5
+while time.monotonic() < end and not os.path.exists(os.environ["TMP"] + "/late"):
     time.sleep(0.01)
 END
 export TMP

@@ -54,14 +54,14 @@ def slept():
     return sum(int(line.split()[1]) for task in os.listdir(tasks) for line in open("%s/%s/status" % (tasks, task)) if line.startswith("voluntary"))
 turns = []
 for turn in range(5):
-    count, cpu, sleeps, began = 0, used(), slept(), time.time()
+    count, cpu, sleeps, began = 0, used(), slept(), time.monotonic()
     while count < 500:
         file = os.open(path, os.O_RDONLY)
         assert os.read(file, 4096).endswith(b"\n")
         os.close(file)
         count += 1
-        time.sleep(max(0, began + count / 1000 - time.time()))
-    turns.append(((used() - cpu) / count, (slept() - sleeps) / count, count / (time.time() - began)))
+        time.sleep(max(0, began + count / 1000 - time.monotonic()))
+    turns.append(((used() - cpu) / count, (slept() - sleeps) / count, count / (time.monotonic() - began)))
 print("%.1f %.2f %.0f" % (min(turn[0] for turn in turns), min(turn[1] for turn in turns), max(turn[2] for turn in turns)))
 PY
 read -r cost sleeps rate < <(python3 "$TMP/poll.py" "$g/servers/lab/load" "$(bg_pid client)")

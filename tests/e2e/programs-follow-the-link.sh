@@ -65,9 +65,9 @@ sleep 5
 same "moves on a good link" 0 "$(moves)"
 rate 100mbit
 ctl drain --undo near >/dev/null
-from=$(date +%s%N)
+from=$(now_ns)
 wait_for 30 is_on sends near || fail "it stays: $(grep scheduler "$TMP/client.log"; ctl servers; ctl decisions)"
-took=$((($(date +%s%N) - from) / 1000000))
+took=$((($(now_ns) - from) / 1000000))
 say "moved after $took ms: $(grep 'the scheduler moves it' "$TMP/client.log")"
 between "from the drop until it runs there (ms)" 0 "$took" 10000
 same "the other one, which gains nothing" far "$(server_of computes)"

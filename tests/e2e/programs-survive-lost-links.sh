@@ -105,10 +105,10 @@ say "random programs: $(tail -1 "$TMP/differ.log"), sessions went on $(($(went_o
 run 3
 trouble refuse
 trouble cut
-start=$(date +%s%N)
+start=$(now_ns)
 for name in "${names[@]}"; do
 	if wait "$(bg_pid "$name")"; then fail "$name goes on without a server"; fi
-	ms=$((($(date +%s%N) - start) / 1000000))
+	ms=$((($(now_ns) - start) / 1000000))
 	grep -q CUDA_ERROR_DEVICE_UNAVAILABLE "$TMP/$name.log" || fail "$name: $(grep -v '^step' "$TMP/$name.log" | tail -3)"
 	between "$name's end (ms)" $((grace * 1000 - 100)) "$ms" $((grace * 1000 + 1000))
 done

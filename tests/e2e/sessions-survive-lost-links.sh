@@ -130,9 +130,9 @@ start_bg late "$OUT/tests/fake/fake-client" "$TMP/broker.sock" hold
 wait_for 10 test -s "$TMP/late.log"
 trouble refuse
 trouble cut
-start=$(date +%s%N)
+start=$(now_ns)
 wait_for 8 grep -q '^ended: 3' "$TMP/late.log" || fail "the session outlived the time of grace"
-ms=$((($(date +%s%N) - start) / 1000000))
+ms=$((($(now_ns) - start) / 1000000))
 say "ended after $ms ms, grace 3 s"
 between "the end (ms)" 2900 "$ms" 4000
 log_has broker "is lost: .*it did not come back within 3.0 s" || fail "the log does not say why: $(tail -3 "$TMP/broker.log")"

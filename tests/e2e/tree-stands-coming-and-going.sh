@@ -11,15 +11,15 @@ g=$TMP/gleam
 soft_up --mount "$g"
 cat >"$TMP/walk.py" <<'PY'
 import errno, os, sys, time
-top, end = sys.argv[1], time.time() + float(sys.argv[2])
+top, end = sys.argv[1], time.monotonic() + float(sys.argv[2])
 gone, read, slowest = 0, 0, 0.0
 clients = set()
-while time.time() < end:
+while time.monotonic() < end:
     for folder, folders, files in os.walk(top, onerror=lambda e: None if e.errno in (errno.ENOENT, errno.ESTALE) else sys.exit(e)):
         if os.path.basename(os.path.dirname(folder)) == "clients":
             clients.add(folder)
         for name in files:
-            began = time.time()
+            began = time.monotonic()
             try:
                 with open(os.path.join(folder, name)) as file:
                     text = file.read()
@@ -27,7 +27,7 @@ while time.time() < end:
                 assert e.errno in (errno.ENOENT, errno.ESTALE), e
                 gone += 1
                 continue
-            slowest = max(slowest, time.time() - began)
+            slowest = max(slowest, time.monotonic() - began)
             read += 1
             assert text.endswith("\n"), (folder, name, text)
             if name == "metrics":
