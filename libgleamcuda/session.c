@@ -826,8 +826,13 @@ CUresult session_death(struct session *s)
 		};
 		uint32_t reason = __atomic_load_n(&s->header->reason, __ATOMIC_RELAXED);
 
-		gleam_log("session with %s: %s; every CUDA call fails from now on", s->server,
-			  reason < sizeof(reasons) / sizeof(reasons[0]) && reasons[reason] ? reasons[reason] : "ended");
+		/* The kernel says so, too, when no gleamd has come back in time. */
+		if (s->kernel && reason == END_SHUTDOWN)
+			gleam_log("session with %s: gleamd was stopped, or has ended and did not come back in time; every CUDA call fails from "
+				  "now on; start it (systemctl start gleamd), then the program again", s->server);
+		else
+			gleam_log("session with %s: %s; every CUDA call fails from now on", s->server,
+				  reason < sizeof(reasons) / sizeof(reasons[0]) && reasons[reason] ? reasons[reason] : "ended");
 	}
 	return CUDA_ERROR_DEVICE_UNAVAILABLE;
 }

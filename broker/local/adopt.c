@@ -30,7 +30,8 @@
 static void return_refuse(struct client *client, enum session_end end, const char *why)
 {
 	/* By the socket the library hears the reason and ends them itself. */
-	if (client->kernel_memory >= 0 && client->mirror.shm.base)
+	if (client->kernel_memory >= 0 && client->mirror.shm.base &&
+	    __atomic_load_n(&shm_header(&client->mirror.shm)->state, __ATOMIC_ACQUIRE) != SESSION_DEAD)
 		session_end_post(&client->mirror.shm, end);
 	client_refuse(client, end, why);
 }
@@ -148,7 +149,7 @@ void client_return_look(struct client *client)
 		loop_timer_set(client->loop, &client->again, loop_now_ns(client->loop) + RETURN_LOOK_NS);
 }
 
-/* Takes @fd. True: it goes on, or has been refused. */
+/* Takes @fd. It goes on, or is refused. */
 static void return_memory(struct client *client, int fd)
 {
 	const struct conf *conf = broker_conf(client->broker);

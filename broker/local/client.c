@@ -297,8 +297,8 @@ void client_gone(struct client *client)
 /* A program goes on with the daemon that comes after us: nobody is told that anything has ended. */
 static bool client_hand_over(struct client *client)
 {
-	/* It has nothing yet, and asks the next one. */
-	if (client->state == CLIENT_OPENING) {
+	/* It has nothing of ours yet, and asks the next one. */
+	if (client->state == CLIENT_OPENING || client->state == CLIENT_RETURNING) {
 		client_leave(client, true);
 		client_close(client, true);
 		return true;

@@ -83,16 +83,24 @@ for i in 1 2 3; do
 done
 
 # ---- none for longer than the time of grace ----
-run 3
-gleamd_kill
-start=$(date +%s%N)
-for name in "${names[@]}"; do
-	if wait "$(bg_pid "$name")"; then fail "$name goes on without gleamd"; fi
-	ms=$((($(date +%s%N) - start) / 1000000))
-	grep -q CUDA_ERROR_DEVICE_UNAVAILABLE "$TMP/$name.log" || fail "$name: $(grep -v '^step' "$TMP/$name.log" | tail -3)"
-	grep -q 'did not come back within 4.0 s.*systemctl start gleamd' "$TMP/$name.log" || fail "$name: $(grep -v '^step' "$TMP/$name.log" | tail -3)"
-	between "$name's end (ms)" $((grace * 1000 - 100)) "$ms" $((grace * 1000 + 1300))
+# Within a second of its end; on a machine that has better things to do it is looked at again.
+for try in 1 2 3; do
+	run $((2 + try))
+	gleamd_kill
+	start=$(date +%s%N)
+	late=0
+	for name in "${names[@]}"; do
+		if wait "$(bg_pid "$name")"; then fail "$name goes on without gleamd"; fi
+		ms=$((($(date +%s%N) - start) / 1000000))
+		grep -q CUDA_ERROR_DEVICE_UNAVAILABLE "$TMP/$name.log" || fail "$name: $(grep -v '^step' "$TMP/$name.log" | tail -3)"
+		grep -q 'did not come back within 4.0 s.*systemctl start gleamd' "$TMP/$name.log" || fail "$name: $(grep -v '^step' "$TMP/$name.log" | tail -3)"
+		[ "$ms" -ge $((grace * 1000 - 100)) ] || fail "$name has ended after $ms ms"
+		[ "$ms" -le $((grace * 1000 + 1000)) ] || late=$ms
+	done
+	[ $late != 0 ] || break
+	gleamd_next
 done
+[ $late = 0 ] || fail "the end came after $late ms, three times"
 say "ended $ms ms after gleamd, grace $grace s"
 gleamd_next
 gleamd_stop
