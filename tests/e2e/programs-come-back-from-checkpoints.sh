@@ -7,7 +7,7 @@
 # program stays held; nobody else may read what is in them.
 . "$(dirname "$0")/../lib/e2e.sh"
 . "$(dirname "$0")/../lib/gleam.sh"
-need_built bin/gleamctl tests/cuda/checksum tests/cuda/carried
+need_built bin/gleamctl tests/cuda/checksum tests/cuda/carried tests/cuda/train
 
 export GLEAM_SOFTGPU_MEMORY=512M
 PORT=$(free_port) B_PORT=$(free_port)
@@ -66,11 +66,13 @@ start goes carried $steps 5 "$TMP/there" "$TMP/on-there"
 unset CARRIED_SAFE CARRIED_QUIET
 touch "$TMP/there"
 start clock carried clock "$TMP/enough"
+cuda train 200 - 8 1 >"$TMP/still-train.out" || fail "$(tail -3 "$TMP/still-train.out")"
+start train train 200 "$TMP/trained" 8 1
 for name in pauses other; do
 	wait_for 30 grep -q '^step: it pauses' "$TMP/$name.log" || fail "$name does not pause: $(tail -3 "$TMP/$name.log")"
 done
-for name in busy goes clock; do
-	wait_for 30 grep -q step "$TMP/$name.log" || fail "$name does not start"
+for name in busy goes clock train; do
+	wait_for 30 grep -qE '^(step|loss 9 )' "$TMP/$name.log" || fail "$name does not start"
 done
 pid=$(bg_pid pauses)
 # A disk that is full: said, nothing left, and the program goes on.
@@ -92,11 +94,15 @@ same "mode of the folder" 700 "$(stat -c %a "$TMP/c")"
 [ ! -e "$TMP/c/checkpoint.new" ] || fail "the temporary file is left"
 ctl checkpoint "$(bg_pid other)" "$TMP/other" --json >"$TMP/ctl.json" || fail "$(cat "$TMP/ctl.json")"
 python3 "$TOP/tests/lib/schema.py" "$TOP/docs/json/gleamctl.schema.json" checkpoint "$TMP/ctl.json" || fail "$(cat "$TMP/ctl.json")"
-for name in busy goes clock; do
+for name in busy goes clock train; do
 	ctl checkpoint "$(bg_pid $name)" "$TMP/$name.d" >"$TMP/ctl.out" || fail "$name: $(cat "$TMP/ctl.out")"
 done
-cp -r "$TMP/goes.d" "$TMP/older.d"
-ctl checkpoint "$(bg_pid goes)" "$TMP/goes.d" >"$TMP/ctl.out" || fail "goes: $(cat "$TMP/ctl.out")"
+cp -r "$TMP/train.d" "$TMP/older.d"
+told() { grep -c '^loss' "$TMP/train.log"; }
+so_far=$(told)
+goes_on() { [ "$(told)" -gt "$so_far" ]; }
+wait_for 20 goes_on
+ctl checkpoint "$(bg_pid train)" "$TMP/train.d" >"$TMP/ctl.out" || fail "train: $(cat "$TMP/ctl.out")"
 refused "needs no checkpoint" restore "$pid" "$TMP/c" b
 # Again and again, where anything has changed: not here.
 start_bg every "$OUT/bin/gleamctl" checkpoint "$pid" "$TMP/c" --every 1 --socket "$TMP/gleamd.sock"
@@ -115,12 +121,17 @@ grep -q 'CUDA_ERROR_DEVICE_UNAVAILABLE' "$TMP/busy.log" || fail "busy: $(tail -3
 grep -q "pid $(bg_pid busy) .*can't be restored: \(it has used host functions\|kernels have written to page-locked memory of the program\) since" "$TMP/broker.log" || fail "nothing is said of busy"
 refused "no program of yours" restore "$(bg_pid busy)" "$TMP/busy.d" b
 is_state "$(bg_pid goes)" held || fail "goes is $(state_of "$(bg_pid goes)")"
-refused "has a newer checkpoint" restore "$(bg_pid goes)" "$TMP/older.d" b
+refused "has a newer checkpoint" restore "$(bg_pid train)" "$TMP/older.d" b
 refused "it computes something else than the program has seen" restore "$(bg_pid clock)" "$TMP/clock.d" b
 is_state "$(bg_pid clock)" held || fail "clock is $(state_of "$(bg_pid clock)")"
 ctl restore "$(bg_pid goes)" "$TMP/goes.d" b >"$TMP/ctl.out" || fail "$(cat "$TMP/ctl.out")"
 say "$(cat "$TMP/ctl.out"); $(grep -c '' "$TMP/goes.log") steps were told"
 is_state "$(bg_pid goes)" live || fail "goes is $(state_of "$(bg_pid goes)")"
+# In the middle of its steps.
+ctl restore "$(bg_pid train)" "$TMP/train.d" b >"$TMP/ctl.out" || fail "$(cat "$TMP/ctl.out")"
+touch "$TMP/trained"
+right train
+same "losses of the program that went on" "$(grep '^loss' "$TMP/still-train.out")" "$(grep '^loss' "$TMP/train.log" | head -200)"
 
 # ---- files that are none: refused, and it stays held ----
 mkdir -m 700 "$TMP/bad"
