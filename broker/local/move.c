@@ -794,6 +794,9 @@ bool move_poll(struct move *move)
 		loader_next(move->loader);
 		return true;
 	case STAGE_ALIGN:
+		/* Lanes of its old link may still have bytes of it, in a queue that is to be the new link's. */
+		if (move->loader && __atomic_load_n(&client->mirror.refs, __ATOMIC_ACQUIRE) != 1)
+			break;
 		if (!wire_fill(&move->new, client->c2n.at) || move->new.tail != move->new.at)
 			break;
 		move_switch(move);

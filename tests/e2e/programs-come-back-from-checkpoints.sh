@@ -10,13 +10,14 @@
 need_built bin/gleamctl tests/cuda/checksum tests/cuda/carried tests/cuda/train
 
 export GLEAM_SOFTGPU_MEMORY=512M
-PORT=$(free_port) B_PORT=$(free_port)
+PORT=$(free_port) B_PORT=$(free_port) NONE_PORT=$(free_port)
 node_up() { # NAME PORT
 	start_bg "$1" "$OUT/bin/gleamd" --no-fuse --socket "$TMP/$1.sock" --listen "127.0.0.1:$2" --driver "$OUT/lib/libsoftcuda.so" \
 		--key "$TMP/key" --log debug
 	wait_for 15 grep -q 'is warm' "$TMP/$1.log" || fail "no warm worker: $(tail -5 "$TMP/$1.log")"
 }
-printf '[link]\ngrace = 1\nhold = 60\n[key]\nfile = %s\n[servers]\ngpu = 127.0.0.1:%d\nb = 127.0.0.1:%d\n' "$TMP/key" "$PORT" "$B_PORT" \
+printf '[link]\ngrace = 1\nhold = 60\n[key]\nfile = %s\n[servers]\ngpu = 127.0.0.1:%d\nb = 127.0.0.1:%d\nnone = 127.0.0.1:%d\n' \
+	"$TMP/key" "$PORT" "$B_PORT" "$NONE_PORT" \
 	>"$TMP/broker.conf"
 path_up -- --config "$TMP/broker.conf"
 node_up b "$B_PORT"
@@ -131,7 +132,7 @@ is_state "$(bg_pid goes)" live || fail "goes is $(state_of "$(bg_pid goes)")"
 ctl restore "$(bg_pid train)" "$TMP/train.d" b >"$TMP/ctl.out" || fail "$(cat "$TMP/ctl.out")"
 touch "$TMP/trained"
 right train
-same "losses of the program that went on" "$(grep '^loss' "$TMP/still-train.out")" "$(grep '^loss' "$TMP/train.log" | head -200)"
+same "losses of the program that went on" "$(grep '^loss' "$TMP/still-train.out")" "$(grep -m 200 '^loss' "$TMP/train.log")"
 
 # ---- files that are none: refused, and it stays held ----
 mkdir -m 700 "$TMP/bad"
@@ -164,6 +165,8 @@ bad "made by another version of Gleam"
 cp "$TMP/other/checkpoint" "$TMP/bad/checkpoint"
 bad "it\|the checkpoint is of another session (pid $(bg_pid other)"
 refused "there is no server" restore "$pid" "$TMP/c" nowhere
+refused "none can't be reached" restore "$pid" "$TMP/c" none
+is_state "$pid" held || fail "it is $(state_of "$pid") after a server that isn't there"
 refused "has 1 GPUs" restore "$pid" "$TMP/c" b:7
 if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
 	same "another user reads it" 1 "$(status_of setpriv --reuid 65533 --regid 65533 --clear-groups cat "$TMP/c/checkpoint")"
