@@ -94,6 +94,7 @@ struct client {
 		double gpu;
 		double gpu_wall;
 		uint64_t bulk_ns;
+		bool moved;
 	} before;
 	struct report_seat seat; /* what its node has told of it */
 	uint64_t seat_ns;	 /* when */

@@ -419,6 +419,7 @@ void place_client_moved(struct place *place, struct client *client, uint32_t ses
 	client->before.gpu += seat_gpu(&client->seat, client->bulk_ns - client->before.bulk_ns) * speed_of(place, (unsigned)old);
 	client->before.gpu_wall += client->seat.busy_us / 1e6;
 	client->before.bulk_ns = client->bulk_ns;
+	client->before.moved = true;
 	/* The new server counts from nothing, and its GPU has other times. */
 	client->seat = (struct report_seat){ 0 };
 	client->seat_ns = 0;
@@ -432,8 +433,8 @@ static void learn(struct place *place, const struct leaving *leaving)
 	const struct sched_node_state *state = sched_node_state(place->sched, leaving->server);
 	double speed = sched_node_speed(place->sched, leaving->server, place_now(place));
 
-	/* Its GPU is still being measured: seconds there can't be compared yet. */
-	if (state->speed <= 0)
+	/* Its GPU is still being measured: seconds there can't be compared yet. Of a run on two servers nobody can tell what took them. */
+	if (state->speed <= 0 || leaving->before.moved)
 		return;
 
 	sched_profile_learn(place->profiles, leaving->key, &leaving->usage, speed, state->rtt, state->bandwidth);

@@ -59,15 +59,12 @@ static void wish_begin(struct place_moves *moves, struct sched *sched, const str
 	struct client *client = client_of(moves->broker, move->client);
 	struct server *to = broker_server(moves->broker, move->node);
 	double now = place_now(moves->place);
-	struct place_wish *wish = NULL;
+	struct place_wish *wish = &moves->wish;
 	struct sched_request request;
 	char why[MOVE_WHY_SIZE];
 	int err;
 
-	for (unsigned i = 0; i < MOVES_MAX && !wish; i++)
-		if (!moves->wishes[i].session)
-			wish = &moves->wishes[i];
-	if (!client || client->move || !wish)
+	if (!client || client->move)
 		return;
 	err = move_ask(moves->broker, client, to, -1, wish_hear, wish, why, sizeof(why));
 	if (err == -EAGAIN)
@@ -87,18 +84,16 @@ static void wish_begin(struct place_moves *moves, struct sched *sched, const str
 
 void place_moves_tick(struct place_moves *moves)
 {
-	struct sched_move wanted[MOVES_MAX];
+	struct sched_move wanted;
 	struct sched *sched;
-	uint32_t count;
 
 	/* Only that policy knows what a place is worth. */
-	if (!moves->on || strcmp(sched_policy(place_sched(moves->place)), "cost") != 0)
+	if (!moves->on || moves->wish.session || strcmp(sched_policy(place_sched(moves->place)), "cost") != 0)
 		return;
 	sched = place_sched_now(moves->place);
 	sched_moves_set(sched, true, MOVE_FIXED_S);
-	count = sched_moves(sched, place_now(moves->place), wanted, MOVES_MAX);
-	for (uint32_t i = 0; i < count; i++)
-		wish_begin(moves, sched, &wanted[i]);
+	if (sched_moves(sched, place_now(moves->place), &wanted, 1))
+		wish_begin(moves, sched, &wanted);
 }
 
 /* ---- leaving ---- */

@@ -25,7 +25,7 @@ struct place_moves {
 	struct broker *broker;
 	struct place *place;
 	bool on;
-	struct place_wish wishes[MOVES_MAX];
+	struct place_wish wish; /* one at a time: the next one sees what has become of it */
 };
 
 void place_moves_init(struct place_moves *moves, struct broker *broker, struct place *place, bool on);

@@ -116,14 +116,16 @@ void sched_client_moved(struct sched *sched, uint32_t client, uint32_t id, uint3
 /* ---- moves: sched_move.c ---- */
 
 /*
- * Clients are moved when what is left of their run would be shorter elsewhere by SCHED_MOVE_GAIN times what the move costs, and SCHED_MOVE_SURE
- * times as short, and has been so for SCHED_DWELL_S; none again within SCHED_MOVE_AGAIN_S, whatever its links do meanwhile, nor one that
- * asked for its node by name. From a node that drains anything else is better, at once.
+ * Clients are moved when what is left of their run would be shorter elsewhere by SCHED_MOVE_GAIN times what the move costs, and by the factor
+ * SCHED_MOVE_SURE, and has been so for SCHED_DWELL_S; none again within SCHED_MOVE_AGAIN_S, whatever its links do meanwhile, nor one that
+ * asked for its node by name. That others share a GPU is believed for SCHED_MOVE_BELIEF_S: they come and go, and in the simulator who
+ * followed each of them lost by it. From a node that drains anything else is better, at once.
  */
 #define SCHED_MOVE_GAIN	   1.5
-#define SCHED_MOVE_SURE	   1.25
+#define SCHED_MOVE_SURE	   2.0
 #define SCHED_DWELL_S	   3.0
 #define SCHED_MOVE_AGAIN_S 600.0
+#define SCHED_MOVE_BELIEF_S 30.0
 #define SCHED_MOVE_RETRY_S 60.0 /* after one that came to nothing */
 struct sched_move {
 	uint32_t client;

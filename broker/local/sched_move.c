@@ -56,6 +56,16 @@ static double price_of(const struct sched *sched, const struct sched_client *cli
 	       client->used.memory / fmin(bandwidth_of(&sched->nodes[client->node]), bandwidth_of(&sched->nodes[to]));
 }
 
+/* What is left of a run there, and what others lose by it, as far as they are believed to stay. */
+static double rest_of(const struct sched_cost *cost, const struct sched_profile *left)
+{
+	double alone = cost->gpu / (1 + cost->contention);
+	double others = fmin(cost->gpu - alone, SCHED_MOVE_BELIEF_S * cost->contention / (1 + cost->contention));
+	double longest = fmax(fmax(cost->cpu, alone + others), cost->up);
+
+	return (longest + (cost->trips + cost->down) * (1 - left->overlap)) * cost->bias + fmin(cost->harm, others);
+}
+
 /* The best of the nodes that could take it. @even_doubtful: also ones that may be gone in a moment, where there is no other. */
 static bool best_of(struct sched *sched, const struct sched_client *client, const uint64_t *tried, bool even_doubtful, double now,
 		    struct sched_move *move_out)
@@ -67,20 +77,23 @@ static bool best_of(struct sched *sched, const struct sched_client *client, cons
 
 	profile_left(client, &sched->nodes[client->node], &left);
 	sched_cost_without(sched, client->node, &request, now, client->duty, client->link_duty, &cost);
-	*move_out = (struct sched_move){ .client = client->id, .node = SCHED_NONE, .stay = cost.total - cost.start, .go = INFINITY };
+	*move_out = (struct sched_move){
+		.client = client->id, .node = SCHED_NONE, .stay = rest_of(&cost, &left), .go = INFINITY,
+	};
 	for (uint32_t i = 0; i < sched->node_count; i++) {
 		bool doubtful;
-		double price;
+		double go, price;
 
 		if (i == client->node || !sched_node_takes(sched, i, &request, now, &doubtful) || (doubtful && !even_doubtful))
 			continue;
 		sched_cost(sched, i, &request, now, &cost);
+		go = rest_of(&cost, &left) + cost.start;
 		price = price_of(sched, client, i);
-		if (move_out->node != SCHED_NONE && (doubtful != best_doubtful ? doubtful : cost.total + price >= move_out->go + move_out->price))
+		if (move_out->node != SCHED_NONE && (doubtful != best_doubtful ? doubtful : go + price >= move_out->go + move_out->price))
 			continue;
 		best_doubtful = doubtful;
 		move_out->node = i;
-		move_out->go = cost.total;
+		move_out->go = go;
 		move_out->price = price;
 	}
 	return move_out->node != SCHED_NONE;

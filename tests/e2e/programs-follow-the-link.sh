@@ -27,7 +27,7 @@ node() { # NAME END SPEED ADDRESS
 	wait_for 20 log_has "$1" "is warm" || fail "$(cat "$TMP/$1.log")"
 }
 node far B 1 198.18.0.2:4711
-node near A 0.1 127.0.0.1:4711
+node near A 0.5 127.0.0.1:4711
 client_up() { # off|auto
 	printf '[key]\nfile = %s\n[servers]\nfar = 198.18.0.2:4711\nnear = 127.0.0.1:4711\n[cache]\nuse = off\n[scheduler]\nprofiles = no\nmigrate = %s\n' \
 		"$TMP/key" "$1" >"$TMP/client.conf"

@@ -26,6 +26,12 @@ awk -F'\t' 'NR > 1 && ($12 > 12 || $9 < 200) { exit 1 }' "$TMP/trouble" || fail 
 "$sim" --ratios --seeds "$seeds" --policy cost,least-loaded "$scenarios/liar.scenario" | tee "$TMP/liar"
 between "beside a liar, against who doesn't look at speed" 0.9 "$(median cost/least-loaded "$TMP/liar")" 2
 
+# Programs that are moved while they run: it is worth something where links drop, and costs nobody much where nothing happens.
+"$sim" --ratios --seeds "$seeds" --policy moves,cost "$scenarios/links.scenario" | tee "$TMP/links"
+between "moves, where links drop" 0.98 "$(median moves/cost "$TMP/links")" 2
+"$sim" --ratios --seeds "$seeds" --policy moves,cost "$scenarios/homogeneous.scenario" | tee "$TMP/calm"
+between "moves, where nothing happens" 0.97 "$(median moves/cost "$TMP/calm")" 2
+
 # The same seed is the same run; another isn't.
 once() { "$sim" --policy cost --trace "$scenarios/liar.scenario" --seeds "$1" 2>&1 >/dev/null | md5sum; }
 same "a run again" "$(once 1)" "$(once 1)"

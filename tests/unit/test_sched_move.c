@@ -294,13 +294,13 @@ static void what_failed_is_not_tried_again_at_once(void **state)
 
 static void who_is_crowded_leaves(void **state)
 {
-	static const struct sched_profile heavy = { .runs = 5, .wall = 60, .cpu = 1, .gpu = 60, .trips = 100, .bytes_up = 1e6, .memory = 20e9 };
+	static const struct sched_profile heavy = { .runs = 5, .wall = 30, .cpu = 1, .gpu = 30, .trips = 100, .bytes_up = 1e6, .memory = 20e9 };
 	struct sched_request request = { .profile = &heavy, .key = 1 };
 	struct sched_usage usage = { .wall = 6, .waited = 5.9, .gpu = 3, .gpu_wall = 6, .memory = 2e9 };
 	struct sched_move move;
 
 	add("here", 1.1e9, 1);
-	add("there", 1.1e9, 0.2);
+	add("there", 1.1e9, 1);
 	nodes[0].busy = nodes[0].busy_own = 1;
 	sched_client_add(sched, 1, 0, 0, &request, 0);
 	now = 6;

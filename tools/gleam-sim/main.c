@@ -23,7 +23,8 @@ static void usage(FILE *out)
 	fputs("usage: gleam-sim [options] SCENARIO\n"
 	      "Runs Gleam's scheduler in a simulated cluster and compares its policies.\n"
 	      "\n"
-	      "  --policy LIST   of cost, least-loaded, round-robin, pinned, oracle (default: all but pinned)\n"
+	      "  --policy LIST   of cost, moves (cost, and programs that run are moved where that pays), least-loaded, round-robin, pinned, oracle\n"
+	      "                  (default: all but moves and pinned)\n"
 	      "  --seeds N       the first N seeds (default: what the scenario says)\n"
 	      "  --load LIST     factors of the scenario's users (default: 1)\n"
 	      "  --ratios        instead of a line a run: throughput of the first policy against each other's, over seeds\n"
@@ -57,6 +58,9 @@ static int run_one(const struct scenario *scenario, struct sim_options *options,
 	struct sim_result best = { 0 };
 	int err = 0;
 
+	options->moves = strcmp(options->policy, "moves") == 0;
+	if (options->moves)
+		options->policy = "cost";
 	if (strcmp(options->policy, "oracle") != 0)
 		return sim_run(scenario, options, result_out);
 	for (size_t i = 0; !err && i < sizeof(altruisms) / sizeof(altruisms[0]); i++) {
@@ -157,9 +161,9 @@ static int table(const struct scenario *scenario, char **policies, unsigned poli
 
 			if (err)
 				return err;
-			printf("%s\t%.2f\t%s\t%u\t%.4f\t%.3f\t%.3f\t%.3f\t%u\t%u\t%u\t%u\t%.3f\t%.2f\n", scenario->name, load, policies[p],
+			printf("%s\t%.2f\t%s\t%u\t%.4f\t%.3f\t%.3f\t%.3f\t%u\t%u\t%u\t%u\t%.3f\t%.2f\t%u\n", scenario->name, load, policies[p],
 			       seed, r.throughput, r.slowdown, r.slowdown_p95, r.makespan, r.finished, r.refused, r.lost, r.doubtful, r.error,
-			       r.decide_us);
+			       r.decide_us, r.moves);
 		}
 	}
 	return 0;
@@ -225,12 +229,12 @@ int main(int argc, char **argv)
 		return EXIT_USAGE;
 	}
 	for (unsigned p = 0; p < policy_count; p++) {
-		bool known = strcmp(policies[p], "oracle") == 0;
+		bool known = strcmp(policies[p], "oracle") == 0 || strcmp(policies[p], "moves") == 0;
 
 		for (unsigned i = 0; sched_policy_name(i); i++)
 			known |= strcmp(sched_policy_name(i), policies[p]) == 0;
 		if (!known) {
-			fprintf(stderr, "gleam-sim: `%s` is not a policy; there are cost, least-loaded, round-robin, pinned, oracle\n",
+			fprintf(stderr, "gleam-sim: `%s` is not a policy; there are cost, moves, least-loaded, round-robin, pinned, oracle\n",
 				policies[p]);
 			return EXIT_USAGE;
 		}
@@ -242,7 +246,7 @@ int main(int argc, char **argv)
 	if (!seeds)
 		seeds = scenario.seeds;
 	puts(as_ratios ? "scenario\tload\tratio\tseeds\tmedian\tworst\tbest" :
-			 "scenario\tload\tpolicy\tseed\tthroughput\tslowdown\tslowdown_p95\tmakespan\tfinished\trefused\tlost\tdoubtful\terror\tdecide_us");
+			 "scenario\tload\tpolicy\tseed\tthroughput\tslowdown\tslowdown_p95\tmakespan\tfinished\trefused\tlost\tdoubtful\terror\tdecide_us\tmoves");
 	for (unsigned i = 0; !err && i < load_count; i++) {
 		double load = strtod(loads[i], NULL);
 

@@ -22,9 +22,11 @@
 #define NODE_JOBS    256
 #define START_WARM   0.05
 #define START_COLD   0.5
+#define MOVE_FIXED_S 1.0 /* as gleamd has it */
+#define MOVE_PAUSE_S 0.2
 #define RETRY_S	     1.0  /* a user whom nobody takes tries again */
 
-enum event_kind { EVENT_ARRIVE, EVENT_PHASE, EVENT_REPORT, EVENT_CHANGE, EVENT_FLAP };
+enum event_kind { EVENT_ARRIVE, EVENT_PHASE, EVENT_REPORT, EVENT_CHANGE, EVENT_FLAP, EVENT_MOVE };
 
 struct event {
 	double at;
@@ -50,6 +52,9 @@ struct job {
 	double gpu_wall;
 	uint32_t client;
 	bool known;
+	bool moved;
+	bool leaving; /* it runs, while its memory goes to: */
+	unsigned to;
 };
 
 struct node {
@@ -65,7 +70,7 @@ struct node {
 	double told_busy, told_move, told_free, told_at, told_sum;
 	unsigned told_jobs;
 	bool *cached; /* by program */
-	double *told_own; /* by broker */
+	double *told_own, *told_own_move; /* by broker */
 };
 
 struct broker {
@@ -304,7 +309,7 @@ static void broker_sees(struct sim *sim, unsigned b)
 	for (unsigned i = 0; i < sim->node_count; i++) {
 		const struct node *node = &sim->nodes[i];
 		double own = node->told_own[b];
-		double others = fmax(0, node->told_move - own);
+		double others = fmax(0, node->told_move - node->told_own_move[b]);
 		struct sched_node_state state = {
 			.up = node->up,
 			.draining = node->draining,
@@ -430,6 +435,7 @@ static void job_place(struct sim *sim, unsigned user, unsigned to, uint64_t deci
 	const struct program_class *p = &sim->sc->programs[job->program];
 
 	job->live = job->starting = true;
+	job->leaving = job->moved = false;
 	job->node = to;
 	job->born = job->changed = sim->now;
 	job->done = job->gpu_wall = 0;
@@ -528,6 +534,73 @@ static void job_leave(struct sim *sim, unsigned user)
 	job->version++;
 }
 
+/* Its memory is there: it is held for a moment, and goes on. A node that is gone or full meanwhile takes nobody. */
+static void job_move(struct sim *sim, unsigned user, uint32_t client)
+{
+	struct job *job = &sim->jobs[user];
+	struct node *to = &sim->nodes[job->to];
+	double memory = sim->sc->programs[job->program].memory;
+	unsigned from = job->node;
+
+	if (!job->live || !job->leaving || job->client != client)
+		return;
+	job->leaving = false;
+	if (!to->up || to->job_count + 1 >= NODE_JOBS || to->memory_used + memory > to->class->memory * to->class->gpus)
+		return;
+	job_advance(sim, job);
+	job_leave(sim, user);
+	job->live = job->starting = true;
+	job->wait = MOVE_PAUSE_S;
+	job->upload = 0;
+	job->node = job->to;
+	job->client = ++sim->client_next;
+	to->jobs[to->job_count++] = user;
+	to->memory_used += memory;
+	to->cached[job->program] = true;
+	sched_client_moved(sim->brokers[job->broker].sched, client, job->client, job->to, sim->now);
+	/* Of a run at two places nobody can say how well it was foreseen. */
+	job->known = false;
+	job->moved = true;
+	sim->result.moves++;
+	node_update(sim, from);
+	node_update(sim, job->to);
+}
+
+static unsigned user_of(const struct sim *sim, uint32_t client)
+{
+	unsigned user = 0;
+
+	while (user < sim->user_count && !(sim->jobs[user].live && sim->jobs[user].client == client))
+		user++;
+	return user;
+}
+
+/* What brokers want: one at a time of each, so that the next one sees what has become of it. */
+static void moves_begin(struct sim *sim)
+{
+	struct sched_move move;
+
+	for (unsigned b = 0; b < sim->sc->brokers && sim->opt->moves; b++) {
+		bool busy = false;
+		unsigned user;
+
+		for (unsigned i = 0; i < sim->user_count; i++)
+			busy |= sim->jobs[i].live && sim->jobs[i].leaving && sim->jobs[i].broker == b;
+		if (busy)
+			continue;
+		broker_sees(sim, b);
+		sched_moves_set(sim->brokers[b].sched, true, MOVE_FIXED_S);
+		if (!sched_moves(sim->brokers[b].sched, sim->now, &move, 1))
+			continue;
+		user = user_of(sim, move.client);
+		if (user == sim->user_count || sim->jobs[user].starting)
+			continue;
+		sim->jobs[user].leaving = true;
+		sim->jobs[user].to = move.node;
+		event_add(sim, sim->now + move.price, EVENT_MOVE, user, move.client);
+	}
+}
+
 static void user_think(struct sim *sim, unsigned user)
 {
 	if (!sim->sc->job_count)
@@ -547,7 +620,8 @@ static void job_end(struct sim *sim, unsigned user)
 	usage_of(sim, job, &usage);
 	usage.gpu *= fmax(0.5, 1 + sim->sc->noise * dice_normal(sim));
 	sched_client_remove(broker->sched, job->client, &usage, sim->now);
-	sched_profile_learn(broker->profiles, program_key(job->program), &usage, sched_node_speed(broker->sched, to, sim->now),
+	if (!job->moved)
+		sched_profile_learn(broker->profiles, program_key(job->program), &usage, sched_node_speed(broker->sched, to, sim->now),
 			    path_rtt(sim, job->broker, node) * broker->noise_rtt[to],
 			    path_rate(sim, job->broker, node) * broker->noise_bandwidth[to]);
 	job_leave(sim, user);
@@ -670,8 +744,13 @@ static void reports(struct sim *sim)
 		node->told_free = node->class->memory - node->memory_used / node->class->gpus;
 		node->told_jobs = node->job_count;
 		memset(node->told_own, 0, sim->sc->brokers * sizeof(double));
-		for (unsigned k = 0; k < node->job_count; k++)
-			node->told_own[sim->jobs[node->jobs[k]].broker] += sim->jobs[node->jobs[k]].busy;
+		memset(node->told_own_move, 0, sim->sc->brokers * sizeof(double));
+		for (unsigned k = 0; k < node->job_count; k++) {
+			const struct job *job = &sim->jobs[node->jobs[k]];
+
+			node->told_own[job->broker] += job->busy;
+			node->told_own_move[job->broker] += job->moving;
+		}
 	}
 	for (unsigned user = 0; user < sim->user_count; user++) {
 		struct job *job = &sim->jobs[user];
@@ -683,6 +762,7 @@ static void reports(struct sim *sim)
 		usage_of(sim, job, &usage);
 		sched_client_used(sim->brokers[job->broker].sched, job->client, &usage, sim->now);
 	}
+	moves_begin(sim);
 	event_add(sim, sim->now + sim->sc->report, EVENT_REPORT, 0, 0);
 }
 
@@ -711,7 +791,8 @@ static int sim_build(struct sim *sim)
 			snprintf(node->name, sizeof(node->name), sc->classes[c].count > 1 ? "%s.%u" : "%s", sc->classes[c].name, k);
 			node->cached = calloc(sc->program_count, sizeof(bool));
 			node->told_own = calloc(sc->brokers, sizeof(double));
-			if (!node->cached || !node->told_own)
+			node->told_own_move = calloc(sc->brokers, sizeof(double));
+			if (!node->cached || !node->told_own || !node->told_own_move)
 				return -ENOMEM;
 		}
 	}
@@ -753,6 +834,7 @@ static void sim_free(struct sim *sim)
 	for (unsigned i = 0; i < sim->node_count; i++) {
 		free(sim->nodes[i].cached);
 		free(sim->nodes[i].told_own);
+		free(sim->nodes[i].told_own_move);
 	}
 	for (unsigned b = 0; sim->brokers && b < sim->sc->brokers; b++) {
 		sched_free(sim->brokers[b].sched);
@@ -802,6 +884,9 @@ static void sim_loop(struct sim *sim)
 			break;
 		case EVENT_REPORT:
 			reports(sim);
+			break;
+		case EVENT_MOVE:
+			job_move(sim, event.who, event.version);
 			break;
 		case EVENT_CHANGE:
 			change_run(sim, &sc->changes[event.who]);

@@ -15,6 +15,7 @@ struct sim_options {
 	unsigned seed;
 	double load;	    /* factor of users */
 	double altruism;    /* oracle: how much the delay of others counts */
+	bool moves;	    /* jobs that run are moved where that pays ([scheduler] migrate) */
 	FILE *trace;	    /* a line a job; NULL: none */
 };
 
@@ -27,6 +28,7 @@ struct sim_result {
 	unsigned refused;  /* picks that found no node */
 	unsigned lost;	   /* jobs that died with their node */
 	unsigned doubtful; /* jobs that were placed on a node that flaps */
+	unsigned moves;	   /* of jobs that ran */
 	double decide_us;  /* mean of a decision on this machine */
 	double error;	   /* median of |predicted / measured - 1| over jobs of known programs */
 };
