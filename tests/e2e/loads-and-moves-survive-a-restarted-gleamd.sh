@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# time-limit: 120
+# time-limit: 200
 # gleamd is killed while programs load weights that the node has, so that their bytes never left the file: the right bytes lie on the device all
 # the same. It is killed while programs move: they go on where they are, also if they were held at that moment.
 . "$(dirname "$0")/../lib/e2e.sh"
 . "$(dirname "$0")/../lib/gleam.sh"
-need_built bin/gleamctl tests/cuda/checksum tests/cuda/weights tests/fault/gleam-chaos
+need_built bin/gleamctl tests/cuda/checksum tests/cuda/weights tests/cuda/apart tests/fault/gleam-chaos
 
 # A way on which a load takes a while.
 PORT=$(free_port) B_PORT=$(free_port)
@@ -37,7 +37,7 @@ for mode in mapped mapped heap; do
 	load $mode >"$TMP/load.log" 2>&1 || fail "$mode: $(cat "$TMP/load.log")"
 done
 interrupted=0
-for ((i = 0; i < 12; i++)); do
+for ((i = 0; i < 8; i++)); do
 	mode=mapped
 	[ $((i % 4)) != 3 ] || mode=heap
 	start_bg "load-$i" env GLEAM_SERVER=lab GLEAM_LOG=1 LD_LIBRARY_PATH="$OUT/lib" "$OUT/tests/cuda/weights" "$TMP/model" $mode
@@ -50,8 +50,24 @@ for ((i = 0; i < 12; i++)); do
 	# The next one finds a cache again.
 	ctl servers >/dev/null
 done
-say "12 loads, $interrupted interrupted"
-[ "$interrupted" -ge 4 ] || fail "the loads were over before there was trouble"
+say "8 loads, $interrupted interrupted"
+[ "$interrupted" -ge 3 ] || fail "the loads were over before there was trouble"
+
+# ---- a program with GPUs of two servers: both sessions go on ----
+before=$(cat "$TMP"/next-*.log | grep -c 'goes on after' || true)
+for ((i = 0; i < 2; i++)); do
+	start_bg "apart-$i" env GLEAM_SERVER=gpu,b GLEAM_LOG=1 LD_LIBRARY_PATH="$OUT/lib" "$OUT/tests/cuda/apart"
+	for server in gpu b; do
+		wait_for 20 grep -q "pid $BG_PID .*: session [0-9]* on $server" "$TMP/$BROKER.log" || fail "no session: $(cat "$TMP/apart-$i.log")"
+	done
+	sleep "0.$((RANDOM % 4))$((RANDOM % 10))"
+	gleamd_kill
+	gleamd_next
+	wait "$(bg_pid "apart-$i")" || fail "apart $i: $(tail -5 "$TMP/apart-$i.log"); $(tail -3 "$TMP/$BROKER.log")"
+done
+went=$(($(cat "$TMP"/next-*.log | grep -c 'goes on after' || true) - before))
+say "2 programs with GPUs of two servers, $went sessions went on"
+[ "$went" -ge 2 ] || fail "the programs were over before there was trouble"
 
 # ---- moves ----
 start() {
@@ -62,7 +78,7 @@ start() {
 steps() { grep -c '^step' "$TMP/program.log" || true; }
 start 1
 went=0 to=b
-for ((i = 0; i < 10; i++)); do
+for ((i = 0; i < 6; i++)); do
 	pid=$(bg_pid program)
 	start_bg mover "$OUT/bin/gleamctl" migrate "$pid" $to --socket "$TMP/gleamd.sock"
 	sleep "0.$((RANDOM % 2))$((RANDOM % 10))$((RANDOM % 10))"
@@ -81,7 +97,7 @@ done
 touch "$TMP/enough"
 wait "$(bg_pid program)" || fail "$(grep -v '^step' "$TMP/program.log" | tail -5)"
 grep -q '^[1-9][0-9]* passed, 0 failed' "$TMP/program.log" || fail "$(tail -3 "$TMP/program.log")"
-say "killed in 10 moves: it went on $went times, $(cat "$TMP"/next-*.log "$TMP/broker.log" | grep -c 'move: .* held, ' || true) came to their end"
+say "killed in 6 moves: it went on $went times, $(cat "$TMP"/next-*.log "$TMP/broker.log" | grep -c 'move: .* held, ' || true) came to their end"
 for name in "$BROKER" node b; do
 	stop_bg "$name" || fail "$name ended with status $?: $(tail -5 "$TMP/$name.log")"
 done
