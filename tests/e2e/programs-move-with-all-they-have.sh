@@ -32,15 +32,18 @@ results() { grep -E '^(block|checksum)' "$1"; }
 steps=3000
 [ -z "${GLEAM_LONG:-}" ] || steps=40000
 cuda carried $steps 3 >"$TMP/still.out" || fail "$(grep -v ^block "$TMP/still.out" | tail -3)"
-start moved $steps 3 "$TMP/go"
+start moved $steps 3 "$TMP/go" "$TMP/moved-once"
 touch "$TMP/go"
 started moved
 moves=0
 most=8
 [ -z "${GLEAM_LONG:-}" ] || most=100
-while alive "$(bg_pid moved)" && [ $moves -lt $most ]; do
+tries=0
+# In the middle it waits until it was moved, however quick it is.
+while alive "$(bg_pid moved)" && [ $moves -lt $most ] && [ $((tries++)) -lt 300 ]; do
 	if move "$(bg_pid moved)" $([ $((moves % 2)) = 0 ] && echo b || echo gpu) >"$TMP/move.out" 2>&1; then
 		moves=$((moves + 1))
+		touch "$TMP/moved-once"
 	elif alive "$(bg_pid moved)"; then
 		grep -qE "did not come to an end|no program of yours|session" "$TMP/move.out" || fail "move $moves: $(cat "$TMP/move.out")"
 	fi
