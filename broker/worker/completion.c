@@ -285,6 +285,8 @@ bool completion_look(struct worker *w)
 		tail = landings_take_locked(s, tail);
 	if (!w->watched && __atomic_load_n(&w->header->busy, __ATOMIC_RELAXED))
 		__atomic_store_n(&w->header->busy, 0, __ATOMIC_RELAXED);
+	if (told_count || ended)
+		w->telling++;
 	pthread_mutex_unlock(&w->lock);
 	if (!told_count && !ended)
 		return false;
@@ -330,6 +332,7 @@ bool completion_look(struct worker *w)
 		wait_give_locked(w, ended);
 		ended = next;
 	}
+	w->telling--;
 	pthread_mutex_unlock(&w->lock);
 	if (__atomic_load_n(&w->parked_count, __ATOMIC_RELAXED) || __atomic_load_n(&w->joined_count, __ATOMIC_RELAXED))
 		executor_wake(w);

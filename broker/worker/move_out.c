@@ -270,6 +270,9 @@ static const char *busy_with(struct worker *w)
 	pthread_mutex_lock(&w->lock);
 	if (w->joined)
 		why = "something waits for streams";
+	/* Nothing of it would be known elsewhere: answers take failures along, landings are counted. */
+	if (w->telling)
+		why = "the end of work is being told";
 	for (struct stream *s = w->streams; s && !why; s = s->next)
 		if (s->waits_head || stream_runs_locked(s))
 			why = s->own ? "the worker's own work runs" : "work is running";

@@ -253,6 +253,7 @@ struct worker {
 	struct stream *watched; /* guarded by lock */
 	struct join *joined; /* guarded by lock: for the executor */
 	struct wait *wait_pool; /* guarded by lock */
+	uint32_t telling; /* guarded by lock: what was taken out of the streams is on its way to the client */
 	struct staging *staging; /* has its own lock */
 	uint64_t up_tail; /* guarded by lock */
 	uint64_t up_seen;
