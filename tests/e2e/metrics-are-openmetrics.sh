@@ -44,7 +44,7 @@ wait_for 10 eval 'scrape more && [ "$(value more gleam_sessions_total)" = 2 ]' |
 
 # A thousand reads a second, five times for half a second: what gleamd's threads use for one, the least of the five, since whatever else runs
 # makes them dearer; and how often gleamd wakes up, twice: releases are taken together. 18 to 20 us on two virtual cores with little other
-# work, 24 in the median on a machine with a load of 10.
+# work, 15 to 28 at a load of 14; wake-ups tell it without that noise (2.9 before releases were gathered).
 cat >"$TMP/poll.py" <<'PY'
 import os, sys, time
 path, tasks = sys.argv[1], "/proc/%s/task" % sys.argv[2]
@@ -67,7 +67,7 @@ PY
 read -r cost sleeps rate < <(python3 "$TMP/poll.py" "$g/servers/lab/load" "$(bg_pid client)")
 say "a read costs $cost us of gleamd and wakes it $sleeps times, at $rate reads a second"
 if ! ldd "$OUT/bin/gleamd" | grep -qE 'lib(a|t|ub)san'; then
-	between "cost of a read (us)" 0 "$cost" 40
+	between "cost of a read (us)" 0 "$cost" 60
 	between "wake-ups a read" 0 "$sleeps" 2.6
 fi
 soft_down
