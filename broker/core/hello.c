@@ -32,9 +32,13 @@ struct hello {
 
 void hello_host(char host_out[HELLO_HOST_SIZE])
 {
-	if (gethostname(host_out, HELLO_HOST_SIZE) < 0)
-		strcpy(host_out, "?");
-	host_out[HELLO_HOST_SIZE - 1] = 0;
+	char host[HELLO_HOST_SIZE];
+
+	/* A name that is too long may come without its end. */
+	if (gethostname(host, sizeof(host) - 1) < 0)
+		strcpy(host, "?");
+	host[sizeof(host) - 1] = 0;
+	snprintf(host_out, HELLO_HOST_SIZE, "%s", host);
 }
 
 void address_text(const struct sockaddr *address, char text_out[PEER_TEXT_SIZE])
