@@ -174,17 +174,10 @@ struct client {
 void client_bell_arm(struct client *client);
 /* From its first link to its end, if its program has it so (GLEAM_OFF=spin). */
 void client_spin(struct client *client, bool forbid);
-/* Of its waiter. */
-void client_server_done(struct server_waiter *waiter, struct server *server, int err, const char *why);
-/* Seconds of grace begin, or go on; it looks for a link. @client->reason says why it has none. */
-void client_wait_for_link(struct client *client);
 void client_gone(struct client *client);
-/* As its environment wants it (GLEAM_CACHE), within what the daemon allows; what it has switched off (GLEAM_OFF). */
-void client_settings_use(struct client *client);
 /* Whose session it is, for the daemon that comes after us. Borrowed. */
 struct baton_name client_baton_name(const struct client *client);
 void client_end(struct client *client, enum session_end end, const char *why);
-void client_refuse(struct client *client, enum session_end end, const char *why);
 /* Its worker is gone for good: it waits for its checkpoint to be restored, if that would be right. False: it has to end. */
 bool client_hold(struct client *client, const char *why);
 /* While a checkpoint is restored it doesn't wait for its old server, nor for the end of its time; @on: again. */
@@ -193,8 +186,37 @@ void client_waits(struct client *client, bool on);
 void client_found(struct client *client);
 /* NULL: its checkpoint can be restored, as far as the client is concerned. Otherwise why not. */
 const char *client_lasts(struct client *client);
+
+/* It frees itself when nothing of it is in flight any more. */
+void client_settle(struct client *client);
+/* It leaves its server; @tell: which is told. */
+void client_leave(struct client *client, bool tell);
+/* It is off the link. */
+void client_unlink(struct client *client);
+/* It waits without a link, until then. */
+void client_wait_until(struct client *client, uint64_t until_ns);
+
+/* client_open.c */
+/* LOCAL_OPEN. -EPROTO: not a packet that we know. */
+int client_open(struct client *client, struct reader *r);
+/* Of its waiter. */
+void client_server_done(struct server_waiter *waiter, struct server *server, int err, const char *why);
+/* Seconds of grace begin, or go on; it looks for a link. @client->reason says why it has none. */
+void client_wait_for_link(struct client *client);
+/* As its environment wants it (GLEAM_CACHE), within what the daemon allows; what it has switched off (GLEAM_OFF). */
+void client_settings_use(struct client *client);
+/* Of its timers: greeting, opening and grace are over; servers are looked at again; it looks for a link. */
+void client_timer(void *arg);
+void client_settled(void *arg);
+void client_again(void *arg);
+
+/* client_packet.c */
 /* A packet to the client; borrowed. */
 int client_packet(struct client *client, const void *bytes, size_t size, const int *fds, unsigned fd_count);
+/* The answer to LOCAL_OPEN that isn't a session; then the socket closes. */
+void client_refuse(struct client *client, enum session_end end, const char *why);
+/* Waits for the next packet. */
+void client_recv_arm(struct client *client);
 
 /* flow.c */
 void client_consumed(struct client *client, uint64_t tail, bool fault);

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-// sources: broker/local/client.c broker/local/flow.c broker/local/journal.c broker/local/baton.c broker/local/adopt.c broker/local/wire.c broker/local/move.c
-// sources: broker/local/control_move.c broker/local/control_save.c broker/local/save.c broker/local/saver.c broker/local/aside.c broker/local/record.c broker/local/replay.c broker/local/move_ask.c broker/local/drain.c broker/local/place_move.c
-// sources: broker/local/route.c broker/local/server.c broker/local/dial.c broker/local/broker.c broker/local/state.c
-// sources: broker/local/control.c broker/local/kdev.c broker/local/knl.c broker/local/cache.c
-// sources: broker/local/cache_client.c broker/local/cfile.c broker/local/held.c broker/local/control_cache.c
-// sources: broker/local/prefetch.c broker/local/place.c broker/local/place_store.c broker/local/place_show.c
-// sources: broker/local/control_sched.c broker/local/netwatch.c broker/local/discover.c broker/local/discover_line.c
-// sources: broker/local/sched.c broker/local/sched_cost.c broker/local/sched_move.c broker/local/sched_profile.c
-// sources: broker/local/sched_policy_cost.c broker/local/sched_policy_load.c broker/local/sched_policy_turn.c
-// sources: broker/local/sched_policy_pinned.c broker/local/sched_share.c
+// sources: broker/local/client.c broker/local/client_open.c broker/local/client_packet.c broker/local/flow.c
+// sources: broker/local/journal.c broker/local/baton.c broker/local/adopt.c broker/local/wire.c broker/local/move.c
+// sources: broker/local/control_move.c broker/local/control_save.c broker/local/save.c broker/local/saver.c
+// sources: broker/local/aside.c broker/local/record.c broker/local/replay.c broker/local/move_ask.c
+// sources: broker/local/drain.c broker/local/place_move.c broker/local/route.c broker/local/server.c
+// sources: broker/local/dial.c broker/local/broker.c broker/local/state.c broker/local/control.c broker/local/kdev.c
+// sources: broker/local/knl.c broker/local/cache.c broker/local/cache_client.c broker/local/cfile.c
+// sources: broker/local/held.c broker/local/control_cache.c broker/local/prefetch.c broker/local/place.c
+// sources: broker/local/place_store.c broker/local/place_show.c broker/local/control_sched.c broker/local/netwatch.c
+// sources: broker/local/discover.c broker/local/discover_line.c broker/local/sched.c broker/local/sched_cost.c
+// sources: broker/local/sched_move.c broker/local/sched_profile.c broker/local/sched_policy_cost.c
+// sources: broker/local/sched_policy_load.c broker/local/sched_policy_turn.c broker/local/sched_policy_pinned.c
+// sources: broker/local/sched_share.c
 // sources: broker/core/loop.c broker/core/record.c broker/core/pack.c broker/core/tls.c broker/core/conn.c
 // sources: broker/core/hello.c broker/core/lane.c broker/core/link.c broker/core/address.c broker/core/jobs.c
 // sources: broker/node/node.c broker/node/cache.c broker/node/store.c broker/node/store_books.c

@@ -8,8 +8,11 @@ BROKER_NODE := $(addprefix broker/node/,proc.c pool.c seat.c gate.c setting.c pr
 # Free of I/O: gleam-sim runs the same.
 SCHED := $(addprefix broker/local/,sched.c sched_cost.c sched_move.c sched_profile.c sched_policy_cost.c sched_policy_load.c \
 	sched_policy_turn.c sched_policy_pinned.c sched_share.c)
-BROKER_LOCAL := $(addprefix broker/local/,dial.c server.c route.c client.c flow.c journal.c baton.c adopt.c wire.c move.c move_ask.c drain.c control_move.c save.c saver.c aside.c record.c replay.c control_save.c broker.c state.c control.c kdev.c knl.c \
-	place.c place_move.c place_store.c place_show.c control_sched.c netwatch.c discover.c discover_line.c) $(SCHED)
+BROKER_LOCAL := $(addprefix broker/local/, \
+	dial.c server.c route.c client.c client_open.c client_packet.c flow.c journal.c baton.c adopt.c wire.c move.c \
+	move_ask.c drain.c control_move.c save.c saver.c aside.c record.c replay.c control_save.c broker.c state.c \
+	control.c kdev.c knl.c place.c place_move.c place_store.c place_show.c control_sched.c netwatch.c discover.c \
+	discover_line.c) $(SCHED)
 BROKER_LOCAL += $(addprefix broker/local/,cache.c cache_client.c cfile.c held.c control_cache.c prefetch.c)
 BROKER_NODE += broker/node/probe_nvml.c
 BROKER_LIBS := -lm -luring -llz4 -lssl -lcrypto -linih -ldl $(shell $(PKG_CONFIG) --libs libnl-genl-3.0 libnl-route-3.0)
