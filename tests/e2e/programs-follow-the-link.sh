@@ -46,8 +46,11 @@ moves() { grep -c "the scheduler moves it" "$TMP/client.log" || true; }
 
 # ---- off: nobody moves ----
 client_up off
+# (Until much is known of a link either server is a good choice.)
+ctl drain --no-move near >/dev/null
 start idle 1000000 1 1024 0
 sleep 3
+ctl drain --undo near >/dev/null
 rate 100mbit
 sleep 7
 same "where it is, without being asked for" far "$(server_of idle)"
