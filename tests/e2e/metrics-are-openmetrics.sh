@@ -43,7 +43,7 @@ wait_for 10 eval 'scrape more && [ "$(value more gleam_sessions_total)" = 2 ]' |
 [ "$(value more gleam_calls_total)" -gt "$(value ended gleam_calls_total)" ] || fail "calls go down"
 
 # A thousand reads a second, five times for half a second: what gleamd's threads use for one, the least of the five, since whatever else runs
-# makes them dearer; and how often gleamd wakes up, twice: releases are taken together. 18 to 20 us on two virtual cores with little other
+# makes them dearer; and how often gleamd wakes up, twice: releases are taken together. 20 to 26 us on two virtual cores with little other
 # work, 15 to 28 at a load of 14; wake-ups tell it without that noise (2.9 before releases were gathered).
 cat >"$TMP/poll.py" <<'PY'
 import os, sys, time
