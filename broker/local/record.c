@@ -133,37 +133,9 @@ void record_command(struct record *r, const struct frame_hdr *hdr, const uint8_t
 	}
 }
 
-static uint64_t mix(uint64_t x)
+struct sum128 record_sum(const struct frame_hdr *hdr, const uint8_t *frame, const uint8_t *cells, bool *same_out)
 {
-	x ^= x >> 32;
-	x *= 0xd6e8feb86659fd93ull;
-	return x ^ x >> 29;
-}
-
-/* 128 bits over words, two independent chains: it tells what a program has computed from something else, and guards against nobody. */
-static struct answer_sum sum_add(struct answer_sum h, const uint8_t *at, size_t size)
-{
-	uint64_t x;
-
-	h.a ^= size;
-	h.b += size;
-	for (; size >= 8; size -= 8, at += 8) {
-		memcpy(&x, at, 8);
-		h.a = (h.a ^ x) * 0x9fb21c651e98df25ull;
-		h.a ^= h.a >> 28;
-		h.b = (h.b + x) * 0xff51afd7ed558ccdull;
-		h.b ^= h.b >> 31;
-	}
-	x = 0;
-	memcpy(&x, at, size);
-	h.a = mix(h.a ^ x);
-	h.b = mix(h.b + x);
-	return h;
-}
-
-struct answer_sum record_sum(const struct frame_hdr *hdr, const uint8_t *frame, const uint8_t *cells, bool *same_out)
-{
-	struct answer_sum h = { 0x9e3779b97f4a7c15ull, 0xc2b2ae3d27d4eb4full };
+	struct sum128 h = SUM128_SEED;
 	size_t head = sizeof(*hdr);
 	uint32_t size = hdr->size;
 
@@ -181,15 +153,15 @@ struct answer_sum record_sum(const struct frame_hdr *hdr, const uint8_t *frame, 
 		case OP_gleamFunctionInfo:
 			if (hdr->flags & FRAME_BULK_DOWN)
 				head += sizeof(struct bulk_ref);
-			return sum_add(h, frame + head, size >= head + 4 ? 4 : 0);
+			return sum128_add(h, frame + head, size >= head + 4 ? 4 : 0);
 		default:
 			break;
 		}
-	h = sum_add(h, frame + head, size - head);
+	h = sum128_add(h, frame + head, size - head);
 	if (hdr->flags & FRAME_BULK_DOWN) {
 		struct bulk_ref ref = ring_bulk_ref(frame);
 
-		h = sum_add(h, cells + ref.offset, ref.size);
+		h = sum128_add(h, cells + ref.offset, ref.size);
 	}
 	return h;
 }

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "broker/lib/sum128.h"
 #include "broker/lib/shm.h"
 #include "broker/proto/wire.h"
 
@@ -46,10 +47,6 @@ struct answer_name {
 	uint64_t seq;
 };
 
-struct answer_sum {
-	uint64_t a, b;
-};
-
 struct step {
 	uint32_t size; /* of this, what follows included */
 	uint8_t kind;
@@ -60,13 +57,13 @@ struct step {
 	uint32_t value;
 	uint64_t tail; /* CONSUMED */
 	struct answer_name name;
-	struct answer_sum sum;
+	struct sum128 sum;
 	uint8_t frame[] __attribute__((aligned(8))); /* COMMAND */
 };
 
 /* The step at *@at, which moves behind it; NULL: no more. */
 const struct step *record_next(const struct record *r, uint64_t *at);
 /* Of an answer's frame with its cells in @cells. @same_out: whether it says what a program may rely on. */
-struct answer_sum record_sum(const struct frame_hdr *hdr, const uint8_t *frame, const uint8_t *cells, bool *same_out);
+struct sum128 record_sum(const struct frame_hdr *hdr, const uint8_t *frame, const uint8_t *cells, bool *same_out);
 
 #endif

@@ -15,7 +15,7 @@ struct arrived {
 	struct arrived *next;
 	bool early; /* before the record was over */
 	struct frame_hdr hdr;
-	struct answer_sum sum;
+	struct sum128 sum;
 	uint32_t cells; /* bytes behind the frame */
 	uint8_t frame[] __attribute__((aligned(8)));
 };

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "broker/lib/sum128.h"
 #include "broker/worker/context.h"
 #include "broker/worker/fault.h"
 #include "broker/worker/grant.h"
@@ -58,37 +59,12 @@ void move_say(struct worker *w, uint16_t op, uint16_t ctx, bool reply, const voi
 
 /* ---- contents ---- */
 
-static uint64_t mix(uint64_t x)
-{
-	x ^= x >> 32;
-	x *= 0xd6e8feb86659fd93ull;
-	return x ^ x >> 29;
-}
-
-/*
- * 128 bits over words, two independent chains: it tells whether a chunk has changed, among bytes of one program, and guards nothing
- * against anybody. A chunk of 256 KiB takes some 30 us.
- */
 struct move_hash move_hash_of(const void *bytes, size_t size)
 {
-	struct move_hash h = { 0x9e3779b97f4a7c15ull ^ size, 0xc2b2ae3d27d4eb4full + size };
-	const uint8_t *at = bytes;
-	uint64_t x;
+	struct sum128 sum = sum128_add(SUM128_SEED, bytes, size);
 
-	for (; size >= 8; size -= 8, at += 8) {
-		memcpy(&x, at, 8);
-		h.a = (h.a ^ x) * 0x9fb21c651e98df25ull;
-		h.a ^= h.a >> 28;
-		h.b = (h.b + x) * 0xff51afd7ed558ccdull;
-		h.b ^= h.b >> 31;
-	}
-	x = 0;
-	memcpy(&x, at, size);
-	h.a = mix(h.a ^ x);
-	h.b = mix(h.b + x);
-	if (!h.a && !h.b)
-		h.a = 1;
-	return h;
+	/* Both 0 says that it was never said. */
+	return (struct move_hash){ sum.a || sum.b ? sum.a : 1, sum.b };
 }
 
 bool move_hash_same(struct move_hash x, struct move_hash y)
