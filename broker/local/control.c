@@ -10,6 +10,8 @@
 #include "broker/local/control.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -229,10 +231,16 @@ static void put_servers(struct json *json, const struct state *state)
 	json_close(json, ']');
 }
 
-static void put_error(struct json *json, const char *what)
+void control_refuse(struct json *json, const char *format, ...)
 {
+	char why[PATH_MAX + 512]; /* it may name a file */
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(why, sizeof(why), format, args);
+	va_end(args);
 	json_open(json, NULL, '{');
-	json_str(json, "error", what);
+	json_str(json, "error", why);
 	json_close(json, '}');
 }
 
@@ -244,13 +252,13 @@ static void answer_make(struct broker *broker, uid_t uid, const char *request, i
 	struct state *state;
 
 	if (json_read(request, fields, &count)) {
-		put_error(json, "the request is not a flat JSON object");
+		control_refuse(json, "the request is not a flat JSON object");
 		return;
 	}
 	cmd = json_field(fields, count, "cmd");
 	pid = json_field(fields, count, "pid");
 	if (!cmd || cmd->is_number || (pid && !pid->is_number)) {
-		put_error(json, "the request has no \"cmd\", or its \"pid\" is not a number");
+		control_refuse(json, "the request has no \"cmd\", or its \"pid\" is not a number");
 		return;
 	}
 	if (control_sched(broker, uid, fields, count, json) || control_cache(broker, uid, fields, count, fd, json))
@@ -258,7 +266,7 @@ static void answer_make(struct broker *broker, uid_t uid, const char *request, i
 	state_refresh(broker);
 	state = state_take(broker);
 	if (!state) {
-		put_error(json, "out of memory");
+		control_refuse(json, "out of memory");
 		return;
 	}
 	if (strcmp(cmd->text, "version") == 0) {
@@ -281,12 +289,9 @@ static void answer_make(struct broker *broker, uid_t uid, const char *request, i
 		put_clients(json, broker, state, uid, pid ? pid->number : 0);
 		json_close(json, '}');
 	} else {
-		char what[256];
-
 		/* Mostly after an update: the programs are new, the daemon still runs. */
-		snprintf(what, sizeof(what), "this gleamd (%s) doesn't know the command `%.40s`; if it is older than gleamctl, restart it: "
-			 "systemctl restart gleamd", state->version, cmd->text);
-		put_error(json, what);
+		control_refuse(json, "this gleamd (%s) doesn't know the command `%.40s`; if it is older than gleamctl, restart it: "
+			       "systemctl restart gleamd", state->version, cmd->text);
 	}
 	state_free(state);
 }

@@ -18,6 +18,8 @@ int control_answer(struct broker *broker, struct client *client, uid_t uid, cons
 int control_gpus(struct broker *broker, struct client *client, uid_t uid, const char *server);
 /* Sends an answer; takes its text. -errno as above. */
 int control_send(struct client *client, struct json *json);
+/* {"error": "..."}. */
+void control_refuse(struct json *json, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* How what was asked for goes on: one object of some KiB at most, before the answer. Takes its text. */
 void control_news(struct client *client, struct json *json);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What gleamctl asks and commands about the weight cache. Control thread; see control_cache.h. */
 #include "broker/local/control_cache.h"
+#include "broker/local/control.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -28,13 +29,6 @@ struct request {
 
 static struct request requests[REQUESTS_MAX];
 static uint32_t request_id;
-
-static void put_error(struct json *json, const char *what)
-{
-	json_open(json, NULL, '{');
-	json_str(json, "error", what);
-	json_close(json, '}');
-}
 
 static struct server *server_find(const struct broker *broker, const struct json_field *name)
 {
@@ -92,7 +86,7 @@ static void show(struct broker *broker, const struct json_field *name, struct js
 	struct server *one = server_find(broker, name);
 
 	if (name && !one) {
-		put_error(json, "no such server");
+		control_refuse(json, "no such server");
 		return;
 	}
 	/* Whoever looks wants to know: the next look sees more. */
@@ -164,18 +158,18 @@ static void command(struct broker *broker, uid_t uid, const struct json_field *f
 	struct request *request;
 
 	if (uid != 0 && uid != geteuid()) {
-		put_error(json, "only root and the daemon's own user may pin, drop and verify what servers hold");
+		control_refuse(json, "only root and the daemon's own user may pin, drop and verify what servers hold");
 		return;
 	}
 	for (size_t i = 0; what && !what->is_number && i < sizeof(names) / sizeof(names[0]); i++)
 		if (strcmp(what->text, names[i].name) == 0)
 			id = names[i].what;
 	if (!id || !hash || hash->is_number || (strcmp(hash->text, "all") != 0 && chunk_parse(hash->text, head, sizeof(head)))) {
-		put_error(json, "a chunk is named by 32 hexadecimal digits, as `gleamctl cache list SERVER` shows them, or `all`");
+		control_refuse(json, "a chunk is named by 32 hexadecimal digits, as `gleamctl cache list SERVER` shows them, or `all`");
 		return;
 	}
 	if (!server) {
-		put_error(json, "no such server");
+		control_refuse(json, "no such server");
 		return;
 	}
 	request = request_new(uid);
@@ -184,7 +178,7 @@ static void command(struct broker *broker, uid_t uid, const struct json_field *f
 	if (!request || cache_server_ask(server_cache(server), id, head, &request->ask)) {
 		if (request)
 			request->id = 0;
-		put_error(json, request ? "there is no link to that server, or it keeps no cache" : "too many commands run; try again later");
+		control_refuse(json, "%s", request ? "there is no link to that server, or it keeps no cache" : "too many commands run; try again later");
 		return;
 	}
 	put_id(json, request);
@@ -197,19 +191,19 @@ static void prefetch(struct broker *broker, uid_t uid, const struct json_field *
 	int err;
 
 	if (!server || *fd < 0) {
-		put_error(json, server ? "no file came with the request" : "no such server");
+		control_refuse(json, "%s", server ? "no file came with the request" : "no such server");
 		return;
 	}
 	request = request_new(uid);
 	if (!request) {
-		put_error(json, "too many commands run; try again later");
+		control_refuse(json, "too many commands run; try again later");
 		return;
 	}
 	request->prefetch = prefetch_start(broker, server, uid, *fd, &err);
 	*fd = -1;
 	if (!request->prefetch) {
 		request->id = 0;
-		put_error(json, err == -EOPNOTSUPP ? "there is no link to that server, or it keeps no cache" : strerror(-err));
+		control_refuse(json, "%s", err == -EOPNOTSUPP ? "there is no link to that server, or it keeps no cache" : strerror(-err));
 		return;
 	}
 	put_id(json, request);
@@ -263,7 +257,7 @@ bool control_cache(struct broker *broker, uid_t uid, const struct json_field *fi
 		if (request)
 			put_wait(json, request);
 		else
-			put_error(json, "no such command is running");
+			control_refuse(json, "no such command is running");
 	} else {
 		return false;
 	}

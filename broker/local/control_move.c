@@ -2,7 +2,6 @@
 /* gleamctl's wishes that programs move. Control thread; see control_move.h. */
 #include "broker/local/control_move.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,20 +13,6 @@
 #include "broker/local/control.h"
 #include "broker/local/drain.h"
 #include "broker/local/place.h"
-
-static void refuse(struct json *json, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void refuse(struct json *json, const char *format, ...)
-{
-	char why[512];
-	va_list args;
-
-	va_start(args, format);
-	vsnprintf(why, sizeof(why), format, args);
-	va_end(args);
-	json_open(json, NULL, '{');
-	json_str(json, "error", why);
-	json_close(json, '}');
-}
 
 static void put_news(struct json *json, const struct move_news *news)
 {
@@ -61,7 +46,7 @@ static void moved(void *arg, const struct move_news *news)
 	}
 	asker->asks_gone = NULL;
 	if (!news->done) {
-		refuse(&json, "%s", news->why);
+		control_refuse(&json, "%s", news->why);
 	} else {
 		json_open(&json, NULL, '{');
 		move_news_json(&json, news);
@@ -87,25 +72,25 @@ static bool migrate(struct broker *broker, struct client *asker, uid_t uid, cons
 	char why[MOVE_WHY_SIZE];
 
 	if (!pid || !pid->is_number || (name && name->is_number) || (gpu && (!gpu->is_number || gpu->number > 63))) {
-		refuse(json, "migrate wants a \"pid\", and may have a \"server\" and the number of a \"gpu\" of it");
+		control_refuse(json, "migrate wants a \"pid\", and may have a \"server\" and the number of a \"gpu\" of it");
 		return false;
 	}
 	client = move_ask_client(broker, pid->number, uid);
 	/* Whose it is isn't told to strangers. */
 	if (!client) {
-		refuse(json, "no program of yours with pid %llu uses Gleam on this machine; gleamctl clients lists those that do",
+		control_refuse(json, "no program of yours with pid %llu uses Gleam on this machine; gleamctl clients lists those that do",
 		       (unsigned long long)pid->number);
 		return false;
 	}
 	if (name) {
 		to = move_ask_server(broker, name->text);
 		if (!to) {
-			refuse(json, "there is no server `%s`; gleamctl servers lists those that are known", name->text);
+			control_refuse(json, "there is no server `%s`; gleamctl servers lists those that are known", name->text);
 			return false;
 		}
 	}
 	if (move_ask(broker, client, to, gpu ? (int)gpu->number : -1, moved, asker, why, sizeof(why))) {
-		refuse(json, "%s", why);
+		control_refuse(json, "%s", why);
 		return false;
 	}
 	asker->asks = client->move;
@@ -167,23 +152,23 @@ static bool drain(struct broker *broker, struct client *asker, uid_t uid, const 
 	struct drainer *drainer;
 
 	if (uid != 0 && uid != geteuid()) {
-		refuse(json, "only root and the daemon's own user may drain servers");
+		control_refuse(json, "only root and the daemon's own user may drain servers");
 		return false;
 	}
 	if (!server) {
-		refuse(json, "there is no server `%s`; gleamctl servers lists those that are known", name->is_number ? "" : name->text);
+		control_refuse(json, "there is no server `%s`; gleamctl servers lists those that are known", name->is_number ? "" : name->text);
 		return false;
 	}
 	drainer = calloc(1, sizeof(*drainer));
 	if (!drainer) {
-		refuse(json, "out of memory");
+		control_refuse(json, "out of memory");
 		return false;
 	}
 	*drainer = (struct drainer){ .broker = broker, .asker = asker, .server = server };
 	drainer->drain = drain_start(broker, server, drained, drainer);
 	if (!drainer->drain) {
 		drainer_free(drainer);
-		refuse(json, "out of memory");
+		control_refuse(json, "out of memory");
 		return false;
 	}
 	place_drain(place, (unsigned)place_server_index(place, server), true, false);
@@ -211,7 +196,7 @@ bool control_move(struct broker *broker, struct client *asker, uid_t uid, const 
 	if (!is_migrate && !is_drain)
 		return false;
 	if (asker->asks_gone) {
-		refuse(json, "this connection waits for the end of another move");
+		control_refuse(json, "this connection waits for the end of another move");
 		return false;
 	}
 	return is_migrate ? migrate(broker, asker, uid, fields, count, json) : drain(broker, asker, uid, server, json);

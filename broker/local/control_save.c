@@ -3,7 +3,6 @@
 #include "broker/local/control_save.h"
 
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -16,27 +15,13 @@
 #include "broker/local/control.h"
 #include "broker/local/move_ask.h"
 
-static void refuse(struct json *json, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void refuse(struct json *json, const char *format, ...)
-{
-	char why[512];
-	va_list args;
-
-	va_start(args, format);
-	vsnprintf(why, sizeof(why), format, args);
-	va_end(args);
-	json_open(json, NULL, '{');
-	json_str(json, "error", why);
-	json_close(json, '}');
-}
-
 static void heard(void *arg, const struct move_news *news)
 {
 	struct client *asker = arg;
 	struct json json = { 0 };
 
 	if (news->over && !news->done) {
-		refuse(&json, "%s", news->why);
+		control_refuse(&json, "%s", news->why);
 	} else {
 		json_open(&json, NULL, '{');
 		move_news_json(&json, news);
@@ -128,12 +113,12 @@ bool control_save(struct broker *broker, struct client *asker, uid_t uid, const 
 	gpu = json_field(fields, count, "gpu");
 	since = json_field(fields, count, "since");
 	if (!pid || !pid->is_number || (name && name->is_number) || (gpu && (!gpu->is_number || gpu->number > 63))) {
-		refuse(json, "%s wants a \"pid\" and a file; restore may have a \"server\" and the number of a \"gpu\" of it", cmd->text);
+		control_refuse(json, "%s wants a \"pid\" and a file; restore may have a \"server\" and the number of a \"gpu\" of it", cmd->text);
 		return false;
 	}
 	client = move_ask_client(broker, pid->number, uid);
 	if (!client) {
-		refuse(json, "no program of yours with pid %llu uses Gleam on this machine; gleamctl clients lists those that do",
+		control_refuse(json, "no program of yours with pid %llu uses Gleam on this machine; gleamctl clients lists those that do",
 		       (unsigned long long)pid->number);
 		return false;
 	}
@@ -144,20 +129,20 @@ bool control_save(struct broker *broker, struct client *asker, uid_t uid, const 
 		return false;
 	}
 	if (!file_is_fit(file, !restore)) {
-		refuse(json, "%s wants an ordinary file, opened for %s", cmd->text, restore ? "reading" : "writing");
+		control_refuse(json, "%s wants an ordinary file, opened for %s", cmd->text, restore ? "reading" : "writing");
 		return false;
 	}
 	if (asker->asks_gone) {
-		refuse(json, "this connection waits for the end of another wish");
+		control_refuse(json, "this connection waits for the end of another wish");
 		return false;
 	}
 	if (!client->move && !move_ask_has_room(broker)) {
-		refuse(json, "%u programs are being moved, the most at a time; wait until one of them has come", MOVES_MAX);
+		control_refuse(json, "%u programs are being moved, the most at a time; wait until one of them has come", MOVES_MAX);
 		return false;
 	}
 	*fd = -1;
 	if (begin(broker, client, restore, name, gpu, asker, file, why, sizeof(why))) {
-		refuse(json, "%s", why);
+		control_refuse(json, "%s", why);
 		return false;
 	}
 	asker->asks = client->move;

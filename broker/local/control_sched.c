@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What gleamctl asks and commands about the scheduler. Control thread; see control_sched.h. */
 #include "broker/local/control_sched.h"
+#include "broker/local/control.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -11,13 +12,6 @@
 #include "broker/local/place_show.h"
 #include "broker/local/server.h"
 #include "broker/node/node.h"
-
-static void put_error(struct json *json, const char *what)
-{
-	json_open(json, NULL, '{');
-	json_str(json, "error", what);
-	json_close(json, '}');
-}
 
 static void put_policy(struct json *json, const struct place *place)
 {
@@ -36,14 +30,14 @@ static void policy(struct broker *broker, bool allowed, const struct json_field 
 	size_t at;
 
 	if (set && !allowed) {
-		put_error(json, "only root and the daemon's own user may change the policy");
+		control_refuse(json, "only root and the daemon's own user may change the policy");
 		return;
 	}
 	if (set && (set->is_number || place_policy_set(broker_place(broker), set->text))) {
 		at = (size_t)snprintf(what, sizeof(what), "`%s` is not a policy; there are", set->text);
 		for (unsigned i = 0; sched_policy_name(i) && at < sizeof(what); i++)
 			at += (size_t)snprintf(what + at, sizeof(what) - at, "%s %s", i ? "," : "", sched_policy_name(i));
-		put_error(json, what);
+		control_refuse(json, "%s", what);
 		return;
 	}
 	put_policy(json, broker_place(broker));
@@ -55,12 +49,12 @@ static void drain(struct broker *broker, bool allowed, const struct json_field *
 	int server = -1;
 
 	if (!allowed) {
-		put_error(json, "only root and the daemon's own user may drain servers");
+		control_refuse(json, "only root and the daemon's own user may drain servers");
 		return;
 	}
 	if (!name) {
 		if (!broker_node(broker)) {
-			put_error(json, "this machine offers no GPUs; name the server that is to get no new clients: gleamctl drain NAME");
+			control_refuse(json, "this machine offers no GPUs; name the server that is to get no new clients: gleamctl drain NAME");
 			return;
 		}
 		node_drain(broker_node(broker), !undo);
@@ -74,7 +68,7 @@ static void drain(struct broker *broker, bool allowed, const struct json_field *
 		if (!name->is_number && strcmp(server_name(broker_server(broker, i)), name->text) == 0)
 			server = (int)i;
 	if (server < 0) {
-		put_error(json, "no such server");
+		control_refuse(json, "no such server");
 		return;
 	}
 	place_drain(broker_place(broker), (unsigned)server, !undo, true);
