@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 // sources: broker/local/client.c broker/local/client_open.c broker/local/client_packet.c broker/local/flow.c
 // sources: broker/local/journal.c broker/local/baton.c broker/local/adopt.c broker/local/wire.c broker/local/move.c
+// sources: broker/local/move_old.c broker/local/move_new.c broker/local/move_save.c
 // sources: broker/local/control_move.c broker/local/control_save.c broker/local/save.c broker/local/saver.c
 // sources: broker/local/aside.c broker/local/record.c broker/local/replay.c broker/local/move_ask.c
 // sources: broker/local/drain.c broker/local/place_move.c broker/local/route.c broker/local/server.c
