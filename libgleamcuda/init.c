@@ -17,6 +17,7 @@
 #include "libgleamcuda/context.h"
 #include "libgleamcuda/device.h"
 #include "libgleamcuda/log.h"
+#include "libgleamcuda/servers.h"
 #include "libgleamcuda/session.h"
 #include "libgleamcuda/trace.h"
 
@@ -83,7 +84,7 @@ static CUresult init_locked(void)
 	/* A session whose devices CUDA_VISIBLE_DEVICES hides stays open: the next try needs no other. */
 	if (!session_current() && devices_hidden())
 		gleam_log("no device: CUDA_VISIBLE_DEVICES hides them all");
-	else if (session_current() || session_open(&result) == 0)
+	else if (session_current() || servers_open(&result) == 0)
 		result = contexts_init();
 	else if (result == CUDA_SUCCESS)
 		result = CUDA_ERROR_SYSTEM_NOT_READY;

@@ -21,6 +21,7 @@
 
 /* Servers that one process has GPUs of. */
 #define SESSIONS_MAX 8
+#define SESSION_PATH_SIZE 108 /* as struct sockaddr_un */
 
 struct session {
 	/* set when it is opened, then only read */
@@ -35,7 +36,7 @@ struct session {
 	bool direct;  /* the worker is on this machine, and shm is its own */
 	struct snapshot snapshot;
 	char server[64];
-	char path[108]; /* of gleamd's socket */
+	char path[SESSION_PATH_SIZE]; /* of gleamd's socket */
 
 	/* guarded by append_lock */
 	pthread_mutex_t append_lock;
@@ -75,8 +76,8 @@ struct session *session_at(uint32_t index);
 uint32_t session_count(void);
 /* The one whose devices have the unit; NULL: nobody's. */
 struct session *session_of_unit(uint64_t unit);
-/* Open it: 0, or -errno with a reason that the log has. NO_DEVICE and its kin are decided by the caller from @result_out. */
-int session_open(CUresult *result_out);
+/* It is the process's session number @index from now on; in the order of the numbers, before it has a thread. By cuInit. */
+void session_show(struct session *s, uint32_t index);
 /* True when every call has to fail; CUDA_ERROR_… for it (DEVICE_UNAVAILABLE, SYSTEM_NOT_READY …). */
 bool session_is_dead(struct session *s);
 CUresult session_death(struct session *s);

@@ -16,6 +16,7 @@
 #include "gen/bodies.h"
 #include "libgleamcuda/capture.h"
 #include "libgleamcuda/context.h"
+#include "libgleamcuda/servers.h"
 #include "libgleamcuda/session.h"
 #include "libgleamcuda/stream.h"
 
@@ -101,7 +102,7 @@ struct session *fake_session(void)
 	return current;
 }
 
-int session_open(CUresult *result_out)
+int servers_open(CUresult *result_out)
 {
 	fake_open_count++;
 	*result_out = fake_open_result;

@@ -14,7 +14,7 @@
 
 struct session;
 
-/* What the next session_open() does; CUDA_SUCCESS makes the session. */
+/* What the next servers_open() does; CUDA_SUCCESS makes the session. */
 extern CUresult fake_open_result;
 extern unsigned int fake_open_count;
 /* Filled before cuInit: two devices that differ, an H200's figures. */
