@@ -12,7 +12,7 @@
  *	changing  from memory whose bytes another thread changes between uploads, and the copy that was asked for must be there
  * none: bytes are not compared, for times.
  *
- * Says how long it took from the start of the process to the last tensor, with contexts and without.
+ * Says how long it took from the start of the process to the last tensor, with contexts and without, and where that went.
  */
 #include "tests/cuda/prog.h"
 
@@ -28,6 +28,12 @@ struct tensor {
 	CUdeviceptr device;
 };
 
+/* Where the time of a load goes, in seconds. */
+struct phase {
+	double total, longest;
+	double at; /* when the longest call began */
+};
+
 static struct tensor tensors[TENSORS_MAX];
 static unsigned tensor_count;
 
@@ -37,6 +43,15 @@ static double now_s(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
+}
+
+static void phase_add(struct phase *phase, double from, double to)
+{
+	phase->total += to - from;
+	if (to - from <= phase->longest)
+		return;
+	phase->longest = to - from;
+	phase->at = from;
 }
 
 /* When this process began, on the same clock. */
@@ -139,7 +154,8 @@ static void changing_run(uint8_t *bytes, size_t size)
 
 int main(int argc, char **argv)
 {
-	double born = born_s(), ready, done;
+	double born = born_s(), ready, began, waited, done;
+	struct phase allocating = { 0 }, copying = { 0 };
 	const char *mode = argc > 2 ? argv[2] : "mapped";
 	bool check = argc <= 3 || strcmp(argv[3], "none") != 0;
 	int fd = argc > 1 ? open(argv[1], O_RDONLY) : file_make();
@@ -177,15 +193,25 @@ int main(int argc, char **argv)
 		return prog_end();
 	}
 	tensors_make((size_t)st.st_size, strcmp(mode, "slice") == 0);
+	began = now_s();
 	for (unsigned i = 0; i < tensor_count; i++) {
+		double before = now_s(), between;
+
 		MUST(cuMemAlloc(&tensors[i].device, tensors[i].size));
+		between = now_s();
 		MUST(cuMemcpyHtoDAsync(tensors[i].device, bytes + tensors[i].at, tensors[i].size, NULL));
+		phase_add(&allocating, before, between);
+		phase_add(&copying, between, now_s());
 		total += tensors[i].size;
 	}
+	waited = now_s();
 	MUST(cuCtxSynchronize());
 	done = now_s();
 	printf("weights: %zu bytes, %u tensors, %s: %.3f s from the start, %.3f s without the context, %.1f MB/s\n", total,
 	       tensor_count, mode, done - born, done - ready, (double)total / 1e6 / (done - ready));
+	printf("phases: context %.3f, file %.3f, allocations %.3f (longest %.3f, at %.3f), copies %.3f (longest %.3f, at %.3f), end %.3f\n",
+	       ready - born, began - ready, allocating.total, allocating.longest, allocating.at - ready, copying.total,
+	       copying.longest, copying.at - ready, done - waited);
 	fflush(stdout);
 	back = check ? malloc((size_t)st.st_size) : NULL;
 	for (unsigned i = 0; back && i < tensor_count; i++) {
