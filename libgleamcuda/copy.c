@@ -214,12 +214,13 @@ static CUresult up_line(struct call *call, const struct copy *c, uint64_t dst, u
 /* The same for bytes that may be a mapped file's: by what is known of each part. */
 static CUresult up_parts(struct call *call, const struct copy *c, uint64_t dst, uint64_t src, uint64_t size)
 {
+	struct weights_map map = { 0 };
 	CUresult result = CUDA_SUCCESS;
 
 	for (uint64_t at = 0; at < size && !result;) {
 		struct weights_part part;
 
-		weights_look(call->session, src + at, size - at, &part);
+		weights_look(call->session, src + at, size - at, &map, &part);
 		if (!part.is_file)
 			result = up_line(call, c, dst + at, src + at, part.size);
 		for (uint64_t done = 0; part.is_file && done < part.size && !result;) {

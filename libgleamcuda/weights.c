@@ -32,6 +32,7 @@
 
 #define ASK_MS	    2000 /* the daemon reads a file of its own at most; afterwards there is no cache for this process */
 #define AGAIN_NS    1000000000ull /* what the daemon knows of a file is asked again after so long */
+#define PLAIN_NS    20000000ull /* memory is taken for what it was so long ago at most, where that is no file's */
 #define SEEN_MAX    256u /* mappings whose file was looked at and is of no use, or is one of those that are */
 #define PAGE_SIZE_4 4096u
 #define PAGES_TURN  (CACHE_CHUNK_SIZE / PAGE_SIZE_4) /* pages that are looked at in one go: of a chunk */
@@ -58,10 +59,7 @@ struct procmap_query {
 #define PROCMAP_QUERY _IOWR('f', 17, struct procmap_query)
 
 struct mapping {
-	uint64_t start, end;
-	uint64_t offset; /* in the file */
-	uint64_t inode;
-	uint32_t major, minor;
+	struct weights_map map;
 	char name[NAME_SIZE];
 };
 
@@ -87,6 +85,11 @@ static struct told {
 	uint32_t numbers; /* that were given to files */
 	bool gone;	  /* there is no gleamd that could be asked */
 } told[SESSIONS_MAX]; /* what the daemon was asked, in each session */
+/* Memory that was seen to be no file's; what becomes one's meanwhile is copied as any other. */
+static struct {
+	uint64_t start, end;
+	uint64_t until_ns;
+} plain;
 static int maps_fd = -1, pagemap_fd = -1;
 static bool no_query; /* the kernel is older */
 static uint32_t off;  /* atomic; 0: not looked, 1: on, 2: off */
@@ -146,13 +149,26 @@ static bool query_locked(uint64_t address, struct mapping *mapping_out)
 		no_query = errno == ENOTTY || errno == EINVAL;
 		return false;
 	}
-	mapping_out->start = query.vma_start;
-	mapping_out->end = query.vma_end;
-	mapping_out->offset = query.vma_offset;
-	mapping_out->inode = query.inode;
-	mapping_out->major = query.dev_major;
-	mapping_out->minor = query.dev_minor;
+	mapping_out->map = (struct weights_map){
+		.start = query.vma_start, .end = query.vma_end, .offset = query.vma_offset, .inode = query.inode,
+		.major = query.dev_major, .minor = query.dev_minor,
+	};
 	return true;
+}
+
+/* Where a line's mapping ends; 0: that isn't one. There are hundreds of lines, of which one is wanted. */
+static uint64_t line_end(const char *line)
+{
+	uint64_t end = 0;
+
+	while (*line && *line != '-')
+		line++;
+	for (line += *line == '-'; *line && *line != ' '; line++) {
+		unsigned digit = (unsigned char)*line;
+
+		end = end << 4 | (digit <= '9' ? digit - '0' : (digit | 0x20u) - 'a' + 10u);
+	}
+	return end;
 }
 
 /* The same by reading: lines are in the order of addresses. */
@@ -172,13 +188,15 @@ static bool read_locked(uint64_t address, struct mapping *mapping_out)
 		have += (size_t)n;
 		text[have] = 0;
 		while ((end = memchr(line, '\n', have - (size_t)(line - text)))) {
+			struct weights_map *map = &mapping_out->map;
 			int name_at = 0;
 
 			*end = 0;
-			if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %*s %" SCNx64 " %x:%x %" SCNu64 " %n", &mapping_out->start,
-				   &mapping_out->end, &mapping_out->offset, &mapping_out->major, &mapping_out->minor,
-				   &mapping_out->inode, &name_at) == 6 &&
-			    address >= mapping_out->start && address < mapping_out->end) {
+			if (line_end(line) > address) {
+				if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %*s %" SCNx64 " %x:%x %" SCNu64 " %n", &map->start,
+					   &map->end, &map->offset, &map->major, &map->minor, &map->inode, &name_at) != 6 ||
+				    address < map->start)
+					return false;
 				snprintf(mapping_out->name, sizeof(mapping_out->name), "%s", name_at ? line + name_at : "");
 				return true;
 			}
@@ -207,8 +225,8 @@ static bool mapping_find_locked(uint64_t address, struct mapping *mapping_out)
 	found = !no_query && query_locked(address, mapping_out);
 	if (!found && no_query)
 		found = read_locked(address, mapping_out);
-	return found && mapping_out->inode && mapping_out->name[0] == '/' && address >= mapping_out->start &&
-	       address < mapping_out->end;
+	return found && mapping_out->map.inode && mapping_out->name[0] == '/' && address >= mapping_out->map.start &&
+	       address < mapping_out->map.end;
 }
 
 /* Whether all pages of [address, address + size) are the file's: not private, not swapped. At most a chunk and a page. */
@@ -337,17 +355,18 @@ static bool is_what_was_told(const struct seen *file)
 /* A descriptor of the file that is mapped there, or -1. */
 static int file_open(const struct mapping *mapping)
 {
+	const struct weights_map *map = &mapping->map;
 	char path[64];
 	struct stat st;
 	int fd;
 
 	/* Where we may, by the mapping itself: that can't be another file. */
-	snprintf(path, sizeof(path), "/proc/self/map_files/%" PRIx64 "-%" PRIx64, mapping->start, mapping->end);
+	snprintf(path, sizeof(path), "/proc/self/map_files/%" PRIx64 "-%" PRIx64, map->start, map->end);
 	fd = open_high(path, O_RDONLY | O_NONBLOCK);
 	if (fd < 0) {
 		fd = open_high(mapping->name, O_RDONLY | O_NONBLOCK);
-		if (fd >= 0 && (fstat(fd, &st) < 0 || st.st_ino != mapping->inode || major(st.st_dev) != mapping->major ||
-				minor(st.st_dev) != mapping->minor || !S_ISREG(st.st_mode))) {
+		if (fd >= 0 && (fstat(fd, &st) < 0 || st.st_ino != map->inode || major(st.st_dev) != map->major ||
+				minor(st.st_dev) != map->minor || !S_ISREG(st.st_mode))) {
 			close(fd);
 			fd = -1;
 		}
@@ -355,21 +374,20 @@ static int file_open(const struct mapping *mapping)
 	return fd;
 }
 
-/* NULL: nothing is known of it, and nothing can be. */
-static struct seen *file_find_locked(struct session *s, const struct mapping *mapping)
+/* NULL: nothing is known of it, and nothing can be. @mapping has its name, or is NULL: the file has been looked at before. */
+static struct seen *file_find_locked(struct session *s, const struct weights_map *map, const struct mapping *mapping)
 {
 	struct told *t = &told[s->index];
 	struct seen *file = NULL;
 
 	for (uint32_t i = 0; i < t->seen_count && !file; i++)
-		if (t->seen[i].inode == mapping->inode && t->seen[i].major == mapping->major &&
-		    t->seen[i].minor == mapping->minor)
+		if (t->seen[i].inode == map->inode && t->seen[i].major == map->major && t->seen[i].minor == map->minor)
 			file = &t->seen[i];
 	if (!file) {
-		if (t->seen_count == SEEN_MAX)
+		if (t->seen_count == SEEN_MAX || !mapping)
 			return NULL;
 		file = &t->seen[t->seen_count++];
-		*file = (struct seen){ .inode = mapping->inode, .major = mapping->major, .minor = mapping->minor, .fd = -1 };
+		*file = (struct seen){ .inode = map->inode, .major = map->major, .minor = map->minor, .fd = -1 };
 		if (t->numbers < CACHE_FILES_MAX)
 			file->fd = file_open(mapping);
 		if (file->fd >= 0) {
@@ -389,33 +407,51 @@ static struct seen *file_find_locked(struct session *s, const struct mapping *ma
 	return file->known && is_what_was_told(file) ? file : NULL;
 }
 
-void weights_look(struct session *s, uint64_t address, uint64_t size, struct weights_part *part_out)
+/* Which file's mapping @address lies in: as the copy's part before was told, or asked anew. NULL: none that is of use. */
+static struct seen *file_at_locked(struct session *s, uint64_t address, struct weights_map *map)
 {
 	struct mapping mapping;
-	struct seen *file = NULL;
+
+	if (address >= map->start && address < map->end)
+		return file_find_locked(s, map, NULL);
+	if (address >= plain.start && address < plain.end && now_ns() < plain.until_ns)
+		return NULL;
+	mapping.map = (struct weights_map){ 0 };
+	if (!mapping_find_locked(address, &mapping)) {
+		if (address >= mapping.map.start && address < mapping.map.end) {
+			plain.start = mapping.map.start;
+			plain.end = mapping.map.end;
+			plain.until_ns = now_ns() + PLAIN_NS;
+		}
+		return NULL;
+	}
+	*map = mapping.map;
+	return file_find_locked(s, map, &mapping);
+}
+
+void weights_look(struct session *s, uint64_t address, uint64_t size, struct weights_map *map, struct weights_part *part_out)
+{
+	struct seen *file;
 	uint64_t offset, left;
 	uint32_t chunk;
-	bool found;
 
 	*part_out = (struct weights_part){ .size = size };
-	if (is_off(s))
+	if (s->direct || is_off(s))
 		return;
 	pthread_mutex_lock(&lock);
 	part_out->returns = __atomic_load_n(&s->returns, __ATOMIC_ACQUIRE);
 	if (told[s->index].gone)
 		goto unlock;
-	found = mapping_find_locked(address, &mapping);
-	if (found)
-		file = file_find_locked(s, &mapping);
-	if (!found || !file)
+	file = file_at_locked(s, address, map);
+	if (!file)
 		goto unlock;
-	offset = mapping.offset + (address - mapping.start);
+	offset = map->offset + (address - map->start);
 	if (offset >= file->size)
 		goto unlock;
 	/* Up to the end of the chunk, of the mapping, and of the file: the rest of its last page is nobody's. */
 	left = CACHE_CHUNK_SIZE - offset % CACHE_CHUNK_SIZE;
-	if (left > mapping.end - address)
-		left = mapping.end - address;
+	if (left > map->end - address)
+		left = map->end - address;
 	if (left > file->size - offset)
 		left = file->size - offset;
 	if (left < size)

@@ -16,14 +16,25 @@ struct session;
 /* Shorter copies needn't be looked at. */
 #define WEIGHTS_LEAST (256u << 10)
 
-/* The front part of @size bytes at @address that is of one kind. */
+/* A mapping of a file; start 0, end 0: none was looked for yet. */
+struct weights_map {
+	uint64_t start, end;
+	uint64_t offset; /* in the file */
+	uint64_t inode;
+	uint32_t major, minor;
+};
+
+/*
+ * The front part of @size bytes at @address that is of one kind. @map is what was found for the part before: of one copy the mapping
+ * is asked for once, since a program that changes it meanwhile has no copy that is right.
+ */
 struct weights_part {
 	uint64_t size;	/* 1 at least */
 	bool is_file;	/* file says which bytes these are, now */
 	struct bulk_file file; /* absent: they needn't be copied */
 	uint32_t returns; /* of the session, when this was true */
 };
-void weights_look(struct session *s, uint64_t address, uint64_t size, struct weights_part *part_out);
+void weights_look(struct session *s, uint64_t address, uint64_t size, struct weights_map *map, struct weights_part *part_out);
 
 /*
  * gleamd has gone, and what it knew with it. Between the first two: bytes that were left out, from the file, if it still is what was
