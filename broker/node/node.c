@@ -755,6 +755,17 @@ static void node_gpus_known(void *owner)
 		pool_gpus(node->pool, &have);
 }
 
+/* Nobody who has come lately is at work. */
+static bool node_is_calm(void *owner)
+{
+	const struct node *node = owner;
+
+	for (unsigned i = 0; i < node->seat_count; i++)
+		if (seat_is_new(node->seats[i]) && seat_is_busy(node->seats[i]))
+			return false;
+	return true;
+}
+
 int node_start(struct loop *loop, const struct conf *conf, struct tls_keys *keys, struct node **node_out, char *why,
 	       size_t why_size)
 {
@@ -779,7 +790,7 @@ int node_start(struct loop *loop, const struct conf *conf, struct tls_keys *keys
 	err = gate_open(loop, conf->listen, keys, node_hello, node, &node->gate, why, why_size);
 	if (err)
 		goto free_node;
-	err = pool_new(loop, &node->proc_setting, conf->warm, &node->pool);
+	err = pool_new(loop, &node->proc_setting, conf->warm, node_is_calm, node, &node->pool);
 	if (err)
 		goto close_gate;
 	probe_start(loop, &node->proc_setting, conf->speed, node_gpus_known, node, &node->probe);

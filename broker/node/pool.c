@@ -14,6 +14,9 @@
 #define POOL_RETRY_MIN (1 * NS_PER_S)  /* after a worker that did not get ready */
 #define POOL_RETRY_MAX (60 * NS_PER_S) /* a node without a driver tries once a minute */
 #define POOL_SETTINGS  16	       /* of a client, beside its GPUs */
+#define POOL_LOOK_NS   (20 * NS_PER_MS) /* between looks at whether clients are calm */
+#define POOL_LOOKS     3		/* in a row, that found them so */
+#define POOL_HOLD_NS   (1500 * NS_PER_MS) /* a successor is held back so long at most */
 
 /* One GPU, or all of a node that has no more than one or hasn't told yet. */
 struct pool_gpu {
@@ -33,6 +36,10 @@ struct pool {
 	} procs[POOL_WARM_MAX];
 	unsigned count;
 	bool stopping;
+	bool (*calm)(void *owner);
+	void *calm_owner;
+	uint64_t hold_until_ns; /* 0: nothing is held back */
+	unsigned calm_looks;
 	uint64_t retry_ns;
 	struct loop_timer refill;
 	char trouble[PROC_WHY_SIZE];
@@ -87,10 +94,33 @@ static void warm_ended(void *owner, struct proc *proc, enum session_end end, con
 
 static const struct proc_ops warm_ops = { .ready = warm_ready, .ended = warm_ended };
 
+/*
+ * A driver starts and makes a context behind locks that every other process's calls need, for half a second on a large GPU: allocations
+ * of the client that has just been given the last worker, which is about to load, would wait for that. So it may load first.
+ */
+static bool pool_holds(struct pool *pool)
+{
+	uint64_t now = loop_now_ns(pool->loop);
+
+	if (now >= pool->hold_until_ns)
+		return false;
+	pool->calm_looks = pool->calm(pool->calm_owner) ? pool->calm_looks + 1 : 0;
+	if (pool->calm_looks >= POOL_LOOKS)
+		return false;
+	loop_timer_set(pool->loop, &pool->refill, now + POOL_LOOK_NS);
+	return true;
+}
+
 static void pool_refill(void *arg)
 {
 	struct pool *pool = arg;
 
+	if (pool->stopping || pool_holds(pool))
+		return;
+	if (pool->hold_until_ns)
+		log_debug("warm workers are filled up %llu ms after one was taken",
+			  (unsigned long long)((loop_now_ns(pool->loop) + POOL_HOLD_NS - pool->hold_until_ns) / NS_PER_MS));
+	pool->hold_until_ns = 0;
 	for (unsigned gpu = 0; gpu < pool->gpu_count; gpu++) {
 		const char *visible = pool->gpus[gpu].visible;
 		const char *const bound[] = { visible, SETTING_GIVEN, NULL };
@@ -112,7 +142,8 @@ static void pool_refill(void *arg)
 	}
 }
 
-int pool_new(struct loop *loop, const struct proc_setting *setting, unsigned warm, struct pool **pool_out)
+int pool_new(struct loop *loop, const struct proc_setting *setting, unsigned warm, bool (*calm)(void *owner), void *owner,
+	     struct pool **pool_out)
 {
 	struct pool *pool = calloc(1, sizeof(*pool));
 
@@ -122,6 +153,8 @@ int pool_new(struct loop *loop, const struct proc_setting *setting, unsigned war
 	pool->setting = setting;
 	pool->warm = warm < POOL_WARM_MAX ? warm : POOL_WARM_MAX;
 	pool->gpu_count = 1;
+	pool->calm = calm;
+	pool->calm_owner = owner;
 	pool->retry_ns = POOL_RETRY_MIN;
 	pool->refill.fire = pool_refill;
 	pool->refill.arg = pool;
@@ -201,7 +234,11 @@ int pool_take(struct pool *pool, const struct gpus_choice *choice, const char *c
 	pool_remove(pool, best);
 	proc_give(best, ops, owner);
 	/* Its successor starts when this client has been served, not in its way. */
-	loop_timer_set(pool->loop, &pool->refill, loop_now_ns(pool->loop) + 20 * NS_PER_MS);
+	/* Not any later for those who come meanwhile: a row of short programs would never find a warm one. */
+	if (!pool->hold_until_ns)
+		pool->hold_until_ns = loop_now_ns(pool->loop) + POOL_HOLD_NS;
+	pool->calm_looks = 0;
+	loop_timer_set(pool->loop, &pool->refill, loop_now_ns(pool->loop) + POOL_LOOK_NS);
 	*proc_out = best;
 	return 0;
 }

@@ -10,8 +10,12 @@
 
 struct pool;
 
-/* @warm workers are kept; of a node with several GPUs as many for each of them (pool_gpus()). */
-int pool_new(struct loop *loop, const struct proc_setting *setting, unsigned warm, struct pool **pool_out);
+/*
+ * @warm workers are kept; of a node with several GPUs as many for each of them (pool_gpus()). A new one takes the place of one that was
+ * taken when @calm says that no client has just begun to work, or after 1.5 s.
+ */
+int pool_new(struct loop *loop, const struct proc_setting *setting, unsigned warm, bool (*calm)(void *owner), void *owner,
+	     struct pool **pool_out);
 /* What GPUs the node has is known now: with several, warm workers see one of them each from here on. */
 void pool_gpus(struct pool *pool, const struct gpus_have *have);
 /* Kills what is in it; pool_is_empty() tells when they have ended, then pool_free(). */

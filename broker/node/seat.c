@@ -26,6 +26,7 @@
 #define SEAT_BULK_MAX	    (RESUME_WINDOW / 2) /* of them those with bytes */
 #define SEAT_KEPT_MAX	    (SESSION_N2C_SIZE / 2) /* with more we ask what has come: one frame that came late holds back the others */
 #define SEAT_ASK_NS	    (2 * NS_PER_MS)
+#define SEAT_NEW_NS	    (2 * NS_PER_S) /* programs load what they need when they begin */
 
 /*
  * BEGUN: waits for the worker. LIVE: frames flow. AWAY: without a link; worker and memory wait for another one. LEFT: off the link
@@ -74,6 +75,8 @@ struct seat {
 	struct seat_resume later;
 	enum session_end over; /* the worker ended while we were away, or END_NONE */
 	char over_why[PROC_WHY_SIZE];
+
+	uint64_t born_ns;
 
 	/* for the load: which streams have work that isn't finished, by progress word */
 	uint64_t asked;	   /* sequence number of the newest command that wants a reply */
@@ -266,6 +269,7 @@ struct seat *seat_new(struct loop *loop, struct link *link, uint32_t session, co
 	seat->away.arg = seat;
 	seat->ask.fire = seat_ask;
 	seat->ask.arg = seat;
+	seat->born_ns = loop_now_ns(loop);
 	snprintf(seat->host, sizeof(seat->host), "%s", link_host(link));
 	snprintf(seat->tenant, sizeof(seat->tenant), "%s", link_tenant(link));
 	proc_memory_take(proc, &seat->mirror.shm, &seat->doorbell);
@@ -831,6 +835,11 @@ bool seat_is_busy(const struct seat *seat)
 	}
 	return seat->state == SEAT_LIVE && (seat->asked > seat->answered || seat->unfinished || seat->seen < seat->c2n.at ||
 					    __atomic_load_n(&seat->mirror.bulk_pending, __ATOMIC_RELAXED));
+}
+
+bool seat_is_new(const struct seat *seat)
+{
+	return loop_now_ns(seat->loop) - seat->born_ns < SEAT_NEW_NS;
 }
 
 bool seat_has_work(const struct seat *seat)

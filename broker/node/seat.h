@@ -92,6 +92,8 @@ bool seat_sleep(struct seat *seat);
 void seat_wake(struct seat *seat);
 /* Whether its client has work that isn't finished, as far as a node sees that. */
 bool seat_is_busy(const struct seat *seat);
+/* It began two seconds ago at most. */
+bool seat_is_new(const struct seat *seat);
 /* The same without bytes that are only on their way: work that the GPU or the worker has. */
 bool seat_has_work(const struct seat *seat);
 /* For as long it has had work; of that @gpu_ns were its own, with those shared out that others had work in, too. */
