@@ -40,6 +40,7 @@ struct devmem {
 	struct space space;
 	struct pieces unspent[PIECE_CLASSES];
 	uint64_t unspent_bytes;
+	uint64_t granted_bytes; /* in all that is granted now */
 	struct slab *slabs;
 	struct freed *quarantine; /* oldest first */
 	struct freed **quarantine_end;

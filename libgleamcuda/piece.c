@@ -19,6 +19,8 @@
 #include "libgleamcuda/session.h"
 
 #define GRANT_MIN      (16ull << 20)  /* asked for at least: eight small pieces, 0.1 ms of the worker's time */
+#define SPARE_MAX      (256ull << 20) /* asked for beyond that, half of what was granted before */
+#define SPARE_LACK_MAX (32ull << 20)  /* larger allocations cost a round trip each, which they take anyway */
 #define UNSPENT_MAX    (512ull << 20) /* kept for the next allocation; more goes back to the node */
 #define MAP_PIECES_MAX 512	      /* of one message */
 #define FREED_WAIT_NS  20000000	      /* so often a session that has died is noticed */
@@ -127,10 +129,26 @@ static uint64_t pieces_lack_locked(const struct devmem *dm, uint64_t size)
 	return size;
 }
 
-static CUresult grant_ask(struct call *call, uint32_t unit, uint64_t bytes)
+/*
+ * What is asked for beyond need: a program that has allocated much in small portions goes on so, and each answer is a round trip behind
+ * everything that the worker has to do.
+ */
+static uint64_t spare_of(struct devmem *dm, uint64_t lack)
+{
+	uint64_t granted;
+
+	if (lack > SPARE_LACK_MAX || is_off(OFF_GRANTS))
+		return 0;
+	pthread_mutex_lock(&dm->lock);
+	granted = dm->granted_bytes;
+	pthread_mutex_unlock(&dm->lock);
+	return granted / 2 < SPARE_MAX ? granted / 2 : SPARE_MAX;
+}
+
+static CUresult grant_ask(struct call *call, uint32_t unit, uint64_t bytes, uint64_t spare)
 {
 	struct devmem *dm = devmem_of(unit);
-	struct msg_gleamGrant m = { .device = unit - call->session->first, .bytes = bytes };
+	struct msg_gleamGrant m = { .device = unit - call->session->first, .bytes = bytes, .spare = spare };
 	struct ans_gleamGrant a;
 	CUresult result = call_open(call, OP_gleamGrant, msg_gleamGrant_size(&m));
 
@@ -145,9 +163,12 @@ static CUresult grant_ask(struct call *call, uint32_t unit, uint64_t bytes)
 	if (!a.pieces_count)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	pthread_mutex_lock(&dm->lock);
-	for (uint32_t i = 0; i < a.pieces_count; i++)
+	for (uint32_t i = 0; i < a.pieces_count; i++) {
 		if (!piece_add_locked(dm, a.pieces[i]))
 			gleam_log("a piece of memory of unknown size was granted");
+		else
+			dm->granted_bytes += piece_class_size[a.pieces[i] & 0xff];
+	}
 	pthread_mutex_unlock(&dm->lock);
 	return CUDA_SUCCESS;
 }
@@ -168,6 +189,7 @@ static void unspent_return(struct call *call, uint32_t unit, uint64_t keep, bool
 		       m.pieces_count < MAP_PIECES_MAX) {
 			ids[m.pieces_count++] = p->ids[--p->count];
 			dm->unspent_bytes -= piece_class_size[class];
+			dm->granted_bytes -= piece_class_size[class];
 		}
 	}
 	pthread_mutex_unlock(&dm->lock);
@@ -270,13 +292,13 @@ CUresult block_new(struct call *call, uint64_t size, struct block **block_out)
 		/* Too many small pieces for one message: whole ones are asked for. */
 		if (!lack)
 			lack = size;
-		result = grant_ask(call, unit, lack < GRANT_MIN && !is_off(OFF_GRANTS) ? GRANT_MIN : lack);
+		result = grant_ask(call, unit, lack < GRANT_MIN && !is_off(OFF_GRANTS) ? GRANT_MIN : lack, spare_of(dm, lack));
 		if (result == CUDA_ERROR_OUT_OF_MEMORY && lack < GRANT_MIN)
-			result = grant_ask(call, unit, lack);
+			result = grant_ask(call, unit, lack, 0);
 		if (result == CUDA_ERROR_OUT_OF_MEMORY && turn == 0) {
 			/* Pieces of a size that doesn't fit may be lying about. */
 			unspent_return(call, unit, 0, true);
-			result = grant_ask(call, unit, size);
+			result = grant_ask(call, unit, size, 0);
 		}
 		if (result == CUDA_ERROR_OUT_OF_MEMORY && (freed_wait(call, dm) || came_back(dm, size, lack)))
 			continue;

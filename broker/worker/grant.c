@@ -330,6 +330,23 @@ static uint64_t device_free(struct worker *w, uint32_t device)
 }
 
 /*
+ * Small pieces for what the client will allocate next, so that it needn't ask each time. Nobody needs them yet: where the device hasn't
+ * several times as much they stay with it.
+ */
+static void ask_spare(struct worker *w, struct grant_ask *ask)
+{
+	uint64_t left = ask->spare < GRANT_SPARE_MAX ? ask->spare : GRANT_SPARE_MAX;
+
+	if (left && device_free(w, ask->device) / GRANT_SPARE_PART < left)
+		return;
+	while (left >= piece_class_size[0] && ask->count < PIECES_ANSWER &&
+	       piece_make(w, ask->device, 0, &ask->ids[ask->count]) == CUDA_SUCCESS) {
+		ask->count++;
+		left -= piece_class_size[0];
+	}
+}
+
+/*
  * Makes all that was asked for, large pieces first, or nothing: what is too little for an allocation would only be
  * missing elsewhere. Takes @ask, unless memory is short and may come back, from the client's own quarantine (not if @settled) or from
  * other programs: false then.
@@ -373,6 +390,7 @@ static bool ask_serve(struct worker *w, struct grant_ask *ask, bool settled)
 		ask_answer(w, ask, r);
 		return true;
 	}
+	ask_spare(w, ask);
 	if (!w->settings.wipe) {
 		ask_answer(w, ask, CUDA_SUCCESS);
 		return true;
@@ -401,6 +419,7 @@ CUresult worker_do_gleamGrant(struct worker *w, struct cmd *cmd, const struct ms
 	ask->hdr = *cmd->hdr;
 	ask->device = m->device;
 	ask->bytes = m->bytes;
+	ask->spare = m->spare;
 	if (!ask_serve(w, ask, false)) {
 		ask->next = w->grant->asks;
 		w->grant->asks = ask;

@@ -13,6 +13,8 @@
 #define PIECES_ANSWER 480u     /* as gleamGrant says */
 #define PIECES_FRAME 512u      /* as gleamMap says */
 #define MAP_BUCKETS 4096u
+#define GRANT_SPARE_MAX	 (256ull << 20) /* pieces that nobody needs yet, at a time: some milliseconds' work */
+#define GRANT_SPARE_PART 8u		/* of what the device has free */
 
 enum piece_state { PIECE_NONE, PIECE_WIPING, PIECE_UNSPENT, PIECE_MAPPED, PIECE_LEAVING };
 
@@ -64,6 +66,7 @@ struct grant_ask {
 	struct frame_hdr hdr;
 	uint32_t device;
 	uint64_t bytes;
+	uint64_t spare; /* beyond, as far as there is plenty */
 	struct shortage shortage;
 	CUdeviceptr scratch; /* where they are wiped; 0 if they aren't */
 	uint64_t scratch_bytes;

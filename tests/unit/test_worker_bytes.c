@@ -245,13 +245,13 @@ static void unregistered_rows(struct client *c)
 
 /* ---- device memory ---- */
 
-static uint32_t grant(struct client *c, uint64_t bytes, uint64_t pieces[480], CUresult expect)
+static uint32_t grant_spare(struct client *c, uint64_t bytes, uint64_t spare, uint64_t pieces[480], CUresult expect)
 {
 	struct ans_gleamGrant a = { 0 };
 	struct seen *s;
 	struct reader r;
 
-	CHECK_EQUAL(CALL(c, gleamGrant, &s, .device = 0, .bytes = bytes), expect);
+	CHECK_EQUAL(CALL(c, gleamGrant, &s, .device = 0, .bytes = bytes, .spare = spare), expect);
 	if (expect)
 		return 0;
 	r = reader_on(s->payload, s->size);
@@ -259,6 +259,31 @@ static uint32_t grant(struct client *c, uint64_t bytes, uint64_t pieces[480], CU
 	CHECK(ans_gleamGrant_get(&r, &a));
 	memcpy(pieces, a.pieces, a.pieces_count * 8);
 	return a.pieces_count;
+}
+
+static uint32_t grant(struct client *c, uint64_t bytes, uint64_t pieces[480], CUresult expect)
+{
+	return grant_spare(c, bytes, 0, pieces, expect);
+}
+
+static void spare_pieces_are_small_and_of_plenty(struct client *c)
+{
+	uint64_t pieces[480];
+	uint32_t count;
+
+	open_context(c);
+	/* What is needed in large pieces, and 40 MiB beside it in small ones. */
+	count = grant_spare(c, 36ull << 20, 40ull << 20, pieces, 0);
+	CHECK_EQUAL(count, 1 + 2 + 20);
+	CHECK_EQUAL(pieces[0] & 0xff, 1);
+	for (uint32_t i = 1; i < count; i++)
+		CHECK_EQUAL(pieces[i] & 0xff, 0);
+	/* However much is asked for. */
+	CHECK_EQUAL(grant_spare(c, 2ull << 20, UINT64_MAX, pieces, 0), 1 + 128);
+	/* The last of a device stays with it. */
+	c->fake.memory(256ull << 20);
+	CHECK_EQUAL(grant_spare(c, 2ull << 20, 40ull << 20, pieces, 0), 1);
+	CHECK_EQUAL(grant_spare(c, 2ull << 20, 30ull << 20, pieces, 0), 1 + 15);
 }
 
 static void free_waits_for_work_before_it(struct client *c)
@@ -530,6 +555,7 @@ IN_CHILD(box_that_lies_ends_the_session, NULL)
 IN_CHILD(unregistered_session_memory_works, no_registering)
 IN_CHILD(unregistered_late_copy, no_registering)
 IN_CHILD(unregistered_rows, no_registering)
+IN_CHILD(spare_pieces_are_small_and_of_plenty, NULL)
 IN_CHILD(free_waits_for_work_before_it, NULL)
 IN_CHILD(short_memory_waits_for_the_quarantine, NULL)
 IN_CHILD(verdict_tells_all_functions, NULL)
@@ -551,6 +577,7 @@ int main(void)
 		cmocka_unit_test(test_unregistered_late_copy),
 		cmocka_unit_test(test_unregistered_rows),
 		cmocka_unit_test(test_free_waits_for_work_before_it),
+		cmocka_unit_test(test_spare_pieces_are_small_and_of_plenty),
 		cmocka_unit_test(test_short_memory_waits_for_the_quarantine),
 		cmocka_unit_test(test_verdict_tells_all_functions),
 		cmocka_unit_test(test_small_cells_are_asked_again),
