@@ -14,6 +14,7 @@
 #include "libgleamcuda/across.h"
 #include "libgleamcuda/call.h"
 #include "libgleamcuda/context.h"
+#include "libgleamcuda/crew.h"
 #include "libgleamcuda/exposed.h"
 #include "libgleamcuda/fence.h"
 #include "libgleamcuda/hostfunc.h"
@@ -147,14 +148,18 @@ static CUresult up_bulk(struct call *call, const struct copy *c, uint64_t dst, u
 	struct msg_gleamCopyUpBulk m = { .stream = c->stream, .dst = dst };
 	void *bytes;
 	CUresult result = CUDA_SUCCESS;
+	bool room = session_up_try(call->session, size, &m.data, &bytes);
 
-	if (!hostfunc_relays())
-		result = session_up_take(call->session, size, &m.data, &bytes);
-	else if (!session_up_try(call->session, size, &m.data, &bytes))
+	if (!room && hostfunc_relays())
 		return up_inlines(call, c, dst, src, size);
+	if (!room)
+		result = session_up_take(call->session, size, &m.data, &bytes);
 	if (result)
 		return result;
-	if (!file || !file->absent)
+	/* Where the arena was full what takes the bytes is slower than we are: no help is worth its while. */
+	if ((!file || !file->absent) && room)
+		crew_copy(bytes, (const void *)(uintptr_t)src, size);
+	else if (!file || !file->absent)
 		memcpy(bytes, (const void *)(uintptr_t)src, size);
 	piece_next(call, c, dst + size == c->dst + (c->rows - 1) * c->dst_pitch + c->width);
 	result = call_open_file(call, OP_gleamCopyUpBulk, msg_gleamCopyUpBulk_size(&m), &m.data, file);

@@ -35,6 +35,10 @@ for program in vecadd copies streams mapped printf memory cases_callbacks bandwi
 	cuda "$program" >"$TMP/$program.out" 2>&1 || fail "$program: $(tail -20 "$TMP/$program.out")"
 	say "$program: $(tail -1 "$TMP/$program.out")"
 done
+# Large copies with threads that help, also where the machine has few cores.
+GLEAM_COPIERS=3 cuda bandwidth 1024 8192 2 >"$TMP/helped.out" 2>&1 || fail "with helpers: $(tail -20 "$TMP/helped.out")"
+GLEAM_COPIERS=many GLEAM_LOG=1 cuda bandwidth 1024 1024 1 >"$TMP/helped.out" 2>&1 || fail "GLEAM_COPIERS=many: $(tail -20 "$TMP/helped.out")"
+grep -q "GLEAM_COPIERS=many: not a number" "$TMP/helped.out" || fail "nothing said of GLEAM_COPIERS=many: $(cat "$TMP/helped.out")"
 grep -q "this machine's own worker" "$TMP/node.log" || fail "no session shared memory: $(grep session "$TMP/node.log" | tail -5)"
 grep -q "without us in between" "$TMP/node.log" || fail "the node's side says nothing"
 
