@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "broker/proto/progress.h"
+#include "libgleamcuda/crew.h"
 #include "libgleamcuda/log.h"
 #include "libgleamcuda/session.h"
 
@@ -241,7 +242,7 @@ static void late_store(const struct late *late, const uint8_t *bytes)
 	const struct late_target *t = &late->target;
 
 	if (t->rows == 1) {
-		memcpy(t->bytes, bytes, t->width);
+		crew_copy(t->bytes, bytes, t->width);
 		return;
 	}
 	for (size_t row = 0; row < t->rows; row++)
@@ -282,8 +283,10 @@ static bool arrived_store_locked(struct session *s)
 	lates[s->index].storing++;
 	pthread_mutex_unlock(&lock);
 	/* Fewer bytes than asked for: the command was skipped after a failure, which the context's error word tells. */
-	if (copy.size == copy.ref.size)
+	if (copy.size == copy.ref.size) {
+		shm_down_touch(&s->shm, copy.ref.offset, copy.size, false);
 		late_store(&copy, shm_down(&s->shm) + copy.ref.offset);
+	}
 	pthread_mutex_lock(&lock);
 	lates[s->index].storing--;
 	lates[s->index].landings++;

@@ -172,6 +172,8 @@ static bool up_take(struct session *s, uint32_t size, struct bulk_ref *ref_out, 
 	}
 	pthread_mutex_unlock(&s->up_lock);
 	*tail_out = tail;
+	if (room)
+		shm_up_touch(&s->shm, ref_out->offset, size, true);
 	return room;
 }
 

@@ -235,6 +235,10 @@ static int lane_fields(struct lane *lane)
 		return lane_sink_want(lane);
 	}
 	lane->left -= size;
+	if (lane->node)
+		shm_up_touch(&lane->target->shm, lane->offset, size, true);
+	else
+		shm_down_touch(&lane->target->shm, lane->offset, size, true);
 	if (!(lane->hdr.flags & LINK_LZ4)) {
 		lane->stage = STAGE_BYTES;
 		conn_want(lane->conn, lane_place(lane), size);
@@ -351,7 +355,7 @@ static void item_send(struct lane *lane, const struct mirror *mirror, enum link_
 	conn_lend(lane->conn, w->start, w->at, packed ? lane->packer.packed : bytes, stored, frame, frame_size);
 }
 
-static void item_send_up(struct lane *lane, const struct mirror *mirror, struct bulk_item *item)
+static void item_send_up(struct lane *lane, struct mirror *mirror, struct bulk_item *item)
 {
 	uint8_t head[sizeof(struct link_hdr) + LANE_KEEP_FIELDS + LANE_LZ4_FIELD] __attribute__((aligned(8)));
 	struct writer w = writer_on(head, sizeof(head));
@@ -367,11 +371,12 @@ static void item_send_up(struct lane *lane, const struct mirror *mirror, struct 
 		put_u32(&w, item->keep.at);
 		put_u32(&w, item->keep.total);
 	}
+	shm_up_touch(&mirror->shm, item->offset, item->size, false);
 	item_send(lane, mirror, keep ? LINK_BULK_KEEP : LINK_BULK_UP, &w, shm_up(&mirror->shm) + item->offset, item->size, NULL, 0);
 	item->done = item->size;
 }
 
-static void item_send_down(struct lane *lane, const struct mirror *mirror, struct bulk_item *item)
+static void item_send_down(struct lane *lane, struct mirror *mirror, struct bulk_item *item)
 {
 	uint8_t head[sizeof(struct link_hdr) + LANE_DOWN_FIELDS + LANE_LZ4_FIELD] __attribute__((aligned(8)));
 	struct writer w = writer_on(head, sizeof(head));
@@ -382,6 +387,7 @@ static void item_send_down(struct lane *lane, const struct mirror *mirror, struc
 	put_u64(&w, item->number);
 	put_u32(&w, item->offset + item->done);
 	put_u32(&w, size);
+	shm_down_touch(&mirror->shm, item->offset + item->done, size, false);
 	item_send(lane, mirror, LINK_BULK_DOWN, &w, shm_down(&mirror->shm) + item->offset + item->done, size, item->frame, behind);
 	item->done += size;
 }

@@ -18,6 +18,9 @@
 static_assert(SESSION_CONTEXTS * sizeof(struct error_word) <= 4096, "error words have one page");
 static_assert(SESSION_API_MAX * sizeof(struct api_count) <= SESSION_AT_C2N - SESSION_AT_COUNTS, "counters fit");
 
+#define POPULATE_READ  22 /* MADV_POPULATE_READ and _WRITE, which older headers lack */
+#define POPULATE_WRITE 23
+
 /* F_SEAL_SEAL is set too: what we have sealed nobody seals further (a write seal would break the mappings to come). */
 #define SHM_SEALS (F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL)
 
@@ -42,6 +45,7 @@ int shm_make(struct shm *shm, const uint8_t protocol_hash[32], uint32_t client_p
 	/* A fork of the client or the worker must not go on with a session that isn't its own. */
 	madvise(base, SESSION_SIZE, MADV_DONTFORK);
 	shm->base = base;
+	memset(shm->touched, 0, sizeof(shm->touched));
 	shm->fd = fd;
 
 	struct session_header *hdr = shm_header(shm);
@@ -91,6 +95,7 @@ int shm_map(struct shm *shm, int fd, const uint8_t protocol_hash[32])
 	if (err)
 		goto unmap;
 	shm->base = base;
+	memset(shm->touched, 0, sizeof(shm->touched));
 	shm->fd = fd;
 	return 0;
 
@@ -99,6 +104,19 @@ unmap:
 close_fd:
 	close(fd);
 	return err;
+}
+
+void shm_arena_touch(struct shm *shm, uint32_t at, uint32_t size, bool write)
+{
+	for (uint32_t unit = at / SHM_UNIT; size && unit <= (at + size - 1) / SHM_UNIT; unit++) {
+		uint64_t bit = 1ull << unit % 64;
+
+		if (__builtin_expect(__atomic_load_n(&shm->touched[unit / 64], __ATOMIC_RELAXED) & bit, 1))
+			continue;
+		__atomic_fetch_or(&shm->touched[unit / 64], bit, __ATOMIC_RELAXED);
+		/* A kernel that can't (before 5.14) takes the faults. */
+		madvise(shm->base + SESSION_AT_UP + (size_t)unit * SHM_UNIT, SHM_UNIT, write ? POPULATE_WRITE : POPULATE_READ);
+	}
 }
 
 void shm_close(struct shm *shm)

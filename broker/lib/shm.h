@@ -12,10 +12,16 @@
 #include "broker/lib/ring.h"
 #include "broker/proto/ring.h"
 
+#define SHM_UNIT  (256u << 10) /* of arenas: what is mapped in one go */
+#define SHM_UNITS ((SESSION_UP_SIZE + SESSION_DOWN_SIZE) / SHM_UNIT)
+
 struct shm {
 	uint8_t *base; /* SESSION_SIZE bytes, shared; NULL when closed */
 	int fd;	       /* -1 when closed or not kept */
+	uint64_t touched[SHM_UNITS / 64]; /* atomic; bit a unit: shm_up_touch(), shm_down_touch() */
 };
+static_assert(SESSION_AT_DOWN == SESSION_AT_UP + SESSION_UP_SIZE, "arenas lie side by side");
+static_assert(SHM_UNITS % 64 == 0, "units fill words");
 
 /* A memfd of SESSION_SIZE bytes that can neither grow nor shrink, header filled in, state SESSION_NEW, mapped. */
 int shm_make(struct shm *shm, const uint8_t protocol_hash[32], uint32_t client_pid);
@@ -72,6 +78,22 @@ static inline uint8_t *shm_up(const struct shm *shm)
 static inline uint8_t *shm_down(const struct shm *shm)
 {
 	return shm->base + SESSION_AT_DOWN;
+}
+
+/*
+ * Bytes of an arena are about to be read, or written, by this process: their pages are mapped in one go when it happens for the first
+ * time. One by one, by faults, they cost several microseconds each, in each of the processes that a copy goes through.
+ */
+void shm_arena_touch(struct shm *shm, uint32_t at, uint32_t size, bool write);
+
+static inline void shm_up_touch(struct shm *shm, uint32_t offset, uint32_t size, bool write)
+{
+	shm_arena_touch(shm, offset, size, write);
+}
+
+static inline void shm_down_touch(struct shm *shm, uint32_t offset, uint32_t size, bool write)
+{
+	shm_arena_touch(shm, SESSION_UP_SIZE + offset, size, write);
 }
 
 /* The own ends of the rings, at position 0. */

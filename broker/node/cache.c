@@ -183,6 +183,14 @@ static void ref_told(struct loop_post *post)
 	peer_put(peer);
 }
 
+/* A thread of the store. */
+static void ref_begin(struct fetch *fetch)
+{
+	struct ref *ref = (struct ref *)fetch;
+
+	shm_up_touch(&ref->mirror->shm, ref->offset, fetch->size, true);
+}
+
 /* A thread of the store: the bytes lie in the arena, or can't be had. */
 static void ref_done(struct fetch *fetch, int err)
 {
@@ -224,6 +232,7 @@ int cache_ref(struct cache_peer *peer, struct mirror *mirror, struct reader *bod
 	ref->fetch.at = at;
 	ref->fetch.size = size;
 	ref->fetch.place = shm_up(&mirror->shm) + offset;
+	ref->fetch.begin = ref_begin;
 	ref->fetch.done = ref_done;
 	ref->peer = peer;
 	ref->mirror = mirror;

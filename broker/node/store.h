@@ -52,11 +52,13 @@ struct fetch {
 	uint32_t at;
 	uint32_t size;
 	uint8_t *place;
+	/* A thread of the store, may be NULL: bytes are about to be written there. */
+	void (*begin)(struct fetch *fetch);
 	/* A thread of the store. @err: -EBADMSG or what the disk said; the chunk is gone then. Owns @fetch. */
 	void (*done)(struct fetch *fetch, int err);
 };
 
-/* at, size, place and done are set. 0: done() comes. -ENOENT: there is no such chunk here. -ERANGE: it isn't so long. */
+/* at, size, place, begin and done are set. 0: done() comes. -ENOENT: there is no such chunk here. -ERANGE: it isn't so long. */
 int shelf_fetch(struct shelf *shelf, const uint8_t hash[CACHE_HASH_SIZE], uint32_t total, struct fetch *fetch);
 
 /* ---- readers: those who are told what is held ---- */

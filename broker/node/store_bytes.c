@@ -88,12 +88,19 @@ void shelf_keep(struct shelf *shelf, const struct bulk_keep *keep, const uint8_t
 
 /* ---- going out ---- */
 
+static void fetch_copy(struct fetch *fetch, const uint8_t *bytes)
+{
+	if (fetch->begin)
+		fetch->begin(fetch);
+	memcpy(fetch->place, bytes + fetch->at, fetch->size);
+}
+
 /* The chunk is in memory, and counted. */
 static void fetch_serve(struct fetch *fetch, const uint8_t *mem)
 {
 	struct entry *entry = fetch->entry;
 
-	memcpy(fetch->place, mem + fetch->at, fetch->size);
+	fetch_copy(fetch, mem);
 	entry_put(entry);
 	fetch->done(fetch, 0);
 }
@@ -142,7 +149,7 @@ static void fetch_load(struct fetch *fetch)
 	if (!err && !verified && memcmp(&name, &entry->name, sizeof(name)) != 0)
 		err = -EBADMSG;
 	if (!err)
-		memcpy(fetch->place, (block ? block : own) + fetch->at, fetch->size);
+		fetch_copy(fetch, block ? block : own);
 	free(own);
 	pthread_mutex_lock(&store->lock);
 	entry->loading = false;

@@ -376,6 +376,36 @@ static void test_foreign_memory_is_checked(void **state)
 	assert_int_equal(shm_map(&mapped, dup(shm->fd), hash), -EPROTONOSUPPORT);
 }
 
+static bool resident(const uint8_t *at)
+{
+	unsigned char there = 0;
+
+	assert_int_equal(mincore((void *)((uintptr_t)at & ~(uintptr_t)4095), 4096, &there), 0);
+	return there & 1;
+}
+
+/* Whole units, and nothing of what was in them is lost. */
+static void test_arenas_are_mapped_ahead(void **state)
+{
+	struct shm *shm = *state;
+
+	memset(shm_up(shm) + SHM_UNIT - 8, 0x5a, 16);
+	assert_false(resident(shm_up(shm) + 3 * SHM_UNIT));
+	assert_false(resident(shm_down(shm)));
+	/* The last byte of one unit, and the first of the next. */
+	shm_up_touch(shm, SHM_UNIT - 1, 2, true);
+	shm_up_touch(shm, SHM_UNIT - 1, 2, false);
+	for (int i = -8; i < 8; i++)
+		assert_int_equal(shm_up(shm)[(int)SHM_UNIT + i], 0x5a);
+	assert_false(resident(shm_up(shm) + 3 * SHM_UNIT));
+	shm_down_touch(shm, SESSION_DOWN_SIZE - 4096, 4096, true);
+	assert_false(resident(shm_down(shm)));
+	shm_down_touch(shm, 0, 0, true);
+	assert_false(resident(shm_down(shm)));
+	assert_true(shm->touched[0] & 3 && !(shm->touched[0] & 4));
+	assert_int_equal(shm->touched[SHM_UNITS / 64 - 1], 1ull << 63);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -387,6 +417,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_replies, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_words, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_end_wakes, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_arenas_are_mapped_ahead, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_foreign_memory_is_checked, setup, teardown),
 	};
 	struct fdcheck fds;
