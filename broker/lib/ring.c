@@ -205,11 +205,16 @@ void ring_release_to(struct ring *ring, uint64_t position)
 	futex_wake(&ring->ctl->room, INT32_MAX);
 }
 
-bool ring_sleep_begin(struct ring *ring)
+void ring_sleep_announce(struct ring *ring)
 {
 	__atomic_store_n(&ring->ctl->sleeping, 1, __ATOMIC_RELAXED);
 	/* Pairs with the fences in ring_publish() and ring_was_sleeping(). */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+bool ring_sleep_begin(struct ring *ring)
+{
+	ring_sleep_announce(ring);
 	if (ring->seen == ring->at && __atomic_load_n(&ring->ctl->head, __ATOMIC_ACQUIRE) == ring->at)
 		return true;
 	ring_sleep_end(ring);

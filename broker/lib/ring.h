@@ -116,6 +116,8 @@ static inline void ring_release(struct ring *ring)
  * once more at everything else that may wake it (landed words), then sleeps on its eventfd or by ring_sleep_futex().
  */
 bool ring_sleep_begin(struct ring *ring);
+/* The same for a consumer that leaves alone what there is to read, for now. */
+void ring_sleep_announce(struct ring *ring);
 /* Until the bell changed, a signal, or @timeout_ns (negative: for ever). 0, -ETIMEDOUT, -EINTR. */
 int ring_sleep_futex(struct ring *ring, int64_t timeout_ns);
 static inline void ring_sleep_end(struct ring *ring)

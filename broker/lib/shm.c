@@ -146,6 +146,16 @@ void shm_ring_overflow(const struct shm *shm, struct ring *ring_out)
 	ring_init(ring_out, &baton->overflow, shm->base + SESSION_AT_OVERFLOW, SESSION_OVERFLOW_SIZE, 0);
 }
 
+void shm_ring_side_c2n(const struct shm *shm, struct ring *ring_out)
+{
+	ring_init(ring_out, &shm_header(shm)->side_c2n, shm->base + SESSION_AT_SIDE_C2N, SESSION_C2N_SIZE, 0);
+}
+
+void shm_ring_side_n2c(const struct shm *shm, struct ring *ring_out)
+{
+	ring_init(ring_out, &shm_header(shm)->side_n2c, shm->base + SESSION_AT_SIDE_N2C, SESSION_N2C_SIZE, 0);
+}
+
 static void word_ring(uint32_t *word)
 {
 	__atomic_fetch_add(word, 1, __ATOMIC_RELEASE);
@@ -163,4 +173,5 @@ void shm_wake_all(const struct shm *shm)
 	word_ring(&hdr->n2c.bell);
 	word_ring(&hdr->up_room);
 	word_ring(&hdr->progress_bell);
+	word_ring(&hdr->side_n2c.room);
 }

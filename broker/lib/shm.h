@@ -101,6 +101,9 @@ void shm_ring_c2n(const struct shm *shm, struct ring *ring_out);
 void shm_ring_n2c(const struct shm *shm, struct ring *ring_out);
 /* Of a client's memory; both ends are its daemon's. */
 void shm_ring_overflow(const struct shm *shm, struct ring *ring_out);
+/* Of a memory that client and worker share: the daemon's own. */
+void shm_ring_side_c2n(const struct shm *shm, struct ring *ring_out);
+void shm_ring_side_n2c(const struct shm *shm, struct ring *ring_out);
 
 /* Every futex of the memory changes, and everybody who sleeps on one wakes to look at the state. */
 void shm_wake_all(const struct shm *shm);

@@ -730,16 +730,30 @@ void node_wake(struct node *node)
 		seat_wake(node->seats[i]);
 }
 
-int node_direct(struct node *node, const uint8_t *link_id_wanted, uint32_t session)
+static struct seat *seat_of_link(struct node *node, const uint8_t *link_id_wanted, uint32_t session)
 {
 	for (unsigned i = 0; i < node->seat_count; i++) {
 		struct seat *seat = node->seats[i];
 		const struct link *link = seat_link(seat);
 
 		if (link && seat_session(seat) == session && memcmp(link_id(link), link_id_wanted, HELLO_ID_SIZE) == 0)
-			return seat_direct(seat);
+			return seat;
 	}
-	return -ENOENT;
+	return NULL;
+}
+
+int node_direct(struct node *node, const uint8_t *link_id_wanted, uint32_t session)
+{
+	struct seat *seat = seat_of_link(node, link_id_wanted, session);
+
+	return seat ? seat_direct(seat) : -ENOENT;
+}
+
+int node_left(struct node *node, const uint8_t *link_id_wanted, uint32_t session)
+{
+	struct seat *seat = seat_of_link(node, link_id_wanted, session);
+
+	return seat ? seat_left(seat) : -ENOENT;
 }
 
 /* ---- life ---- */

@@ -37,6 +37,8 @@ void node_drain(struct node *node, bool on);
  * -ENOENT: the other end of that link isn't this node. See seat_direct().
  */
 int node_direct(struct node *node, const uint8_t *link_id, uint32_t session);
+/* That client goes on elsewhere, with the memory. See seat_left(). */
+int node_left(struct node *node, const uint8_t *link_id, uint32_t session);
 
 /* For this machine's own status. */
 void node_report(const struct node *node, struct report *report_out);

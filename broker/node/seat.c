@@ -92,7 +92,8 @@ struct seat {
 	uint32_t timed_seq;
 	uint64_t timed_ns;
 	uint64_t latency_ns; /* mean, the newest counting a quarter; 0: none yet */
-	bool direct;	     /* the client has the memory itself */
+	bool direct;	     /* the client has the memory itself; our rings are the side rings */
+	bool left;	     /* it has gone on elsewhere, with the memory: that is not ours any more */
 	uint32_t short_seen; /* short_asked of its memory that has been answered */
 
 	struct loop_post post;
@@ -174,11 +175,13 @@ void seat_end(struct seat *seat, enum session_end end, const char *why, bool tel
 		seat_unlink(seat);
 	if (seat->mirror.off & OFF_SPIN)
 		loop_spin_forbid(seat->loop, false);
-	session_end_post(&seat->mirror.shm, end);
+	/* Else it is the client's, which goes on with another worker. */
+	if (!seat->left)
+		session_end_post(&seat->mirror.shm, end);
 	/* So that its read ends and the descriptor can go. */
 	ring_wake_fd(seat->doorbell);
 	if (seat->over == END_NONE) {
-		proc_kill(seat->proc, true);
+		proc_kill(seat->proc, !seat->left);
 	} else {
 		seat->state = SEAT_GONE;
 		seat_settle(seat);
@@ -380,15 +383,35 @@ int seat_direct(struct seat *seat)
 	if (fd < 0)
 		return -errno;
 	seat->direct = true;
+	/* The client's own are the client's and the worker's. */
+	shm_ring_side_c2n(&seat->mirror.shm, &seat->c2n);
+	shm_ring_side_n2c(&seat->mirror.shm, &seat->n2c);
 	__atomic_store_n(&shm_header(&seat->mirror.shm)->direct, 1, __ATOMIC_RELEASE);
 	log_info("session %u of %s (%s, pid %u): on this machine, without us in between", seat->mirror.id, link_host(seat->link),
 		 seat->client.program, seat->client.pid);
 	return fd;
 }
 
+int seat_left(struct seat *seat)
+{
+	if (seat->state != SEAT_LIVE || !seat->direct || seat->left)
+		return -ESRCH;
+	/* From here on nothing of it is looked at, nor told in it that the session ends. */
+	seat->left = true;
+	loop_timer_clear(seat->loop, &seat->consumed);
+	loop_timer_clear(seat->loop, &seat->ask);
+	return 0;
+}
+
+/* Whatever it waits for: of a client that shares its memory, too. */
+static void seat_wake_worker(struct seat *seat)
+{
+	ring_wake_futex(&shm_header(&seat->mirror.shm)->c2n);
+}
+
 int seat_span(struct seat *seat, uint64_t position, const void *bytes, uint32_t size)
 {
-	if (seat->state != SEAT_LIVE || seat->direct)
+	if (seat->state != SEAT_LIVE || seat->left)
 		return -EPROTO;
 
 	int err = ring_put_span(&seat->c2n, position, bytes, size);
@@ -397,7 +420,7 @@ int seat_span(struct seat *seat, uint64_t position, const void *bytes, uint32_t 
 		return err;
 	seat_note(seat, bytes, size);
 	if (ring_publish(&seat->c2n))
-		ring_wake_futex(seat->c2n.ctl);
+		seat_wake_worker(seat);
 	seat->look_ns = SEAT_CONSUMED_NS;
 	if (!seat->consumed.place)
 		loop_timer_set(seat->loop, &seat->consumed, loop_now_ns(seat->loop) + SEAT_CONSUMED_NS);
@@ -543,7 +566,7 @@ static void seat_drop_seen(struct seat *seat, uint64_t frames, uint64_t bulk)
 
 int seat_seen(struct seat *seat, uint64_t frames, uint64_t bulk)
 {
-	if (seat->state != SEAT_LIVE)
+	if (seat->state != SEAT_LIVE || seat->left)
 		return 0;
 	if (frames > seat->frames_sent || bulk > seat->bulk_sent)
 		return -EPROTO;
@@ -595,19 +618,19 @@ static void seat_short_look(struct seat *seat)
 				     __atomic_load_n(&hdr->short_bytes, __ATOMIC_RELAXED));
 	__atomic_store_n(&hdr->short_others, others, __ATOMIC_RELAXED);
 	__atomic_store_n(&hdr->short_told, asked, __ATOMIC_RELEASE);
-	ring_wake_futex(seat->c2n.ctl);
+	seat_wake_worker(seat);
 }
 
 bool seat_recall(struct seat *seat, uint32_t gpu, uint64_t bytes)
 {
 	struct session_header *hdr = shm_header(&seat->mirror.shm);
 
-	if (seat->state != SEAT_LIVE || !(seat_gpus(seat) >> gpu & 1) || !__atomic_load_n(&hdr->idle_bytes, __ATOMIC_RELAXED))
+	if (seat->state != SEAT_LIVE || seat->left || !(seat_gpus(seat) >> gpu & 1) || !__atomic_load_n(&hdr->idle_bytes, __ATOMIC_RELAXED))
 		return false;
 	__atomic_store_n(&hdr->recall_gpu, gpu, __ATOMIC_RELAXED);
 	__atomic_store_n(&hdr->recall_bytes, bytes, __ATOMIC_RELAXED);
 	__atomic_add_fetch(&hdr->recall_count, 1, __ATOMIC_RELEASE);
-	ring_wake_futex(seat->c2n.ctl);
+	seat_wake_worker(seat);
 	return true;
 }
 
@@ -618,11 +641,9 @@ bool seat_poll(struct seat *seat)
 	unsigned count = 0;
 	int got = 0;
 
-	if (seat->state != SEAT_LIVE)
+	if (seat->state != SEAT_LIVE || seat->left)
 		return false;
 	seat_short_look(seat);
-	if (seat->direct)
-		return false;
 	while (count < SEAT_FRAMES_MAX && !seat_is_blocked(seat) && (got = ring_peek(&seat->n2c, &hdr, &frame)) == 1) {
 		bool bulk;
 		int err = seat_frame(seat, &hdr, frame, &bulk);
@@ -653,7 +674,7 @@ bool seat_poll(struct seat *seat)
 
 bool seat_sleep(struct seat *seat)
 {
-	if (seat->state != SEAT_LIVE || seat->direct)
+	if (seat->state != SEAT_LIVE || seat->left)
 		return true;
 	/* The link's drained(), a mirror's room() and the broker's SEEN wake us. */
 	if (seat_is_blocked(seat))
@@ -663,7 +684,7 @@ bool seat_sleep(struct seat *seat)
 
 void seat_wake(struct seat *seat)
 {
-	if (seat->state == SEAT_LIVE && !seat->direct)
+	if (seat->state == SEAT_LIVE && !seat->left)
 		ring_sleep_end(&seat->n2c);
 }
 
@@ -826,6 +847,8 @@ static void seat_bell_arm(struct seat *seat)
 
 bool seat_is_busy(const struct seat *seat)
 {
+	if (seat->left)
+		return false;
 	if (seat->direct && seat->state == SEAT_LIVE) {
 		/* What client and worker say: nonsense shows them as busy or idle, no more. */
 		const struct session_header *hdr = shm_header(&seat->mirror.shm);

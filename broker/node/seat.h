@@ -75,10 +75,16 @@ bool seat_is_of(const struct seat *seat, uint32_t pid, uint32_t uid);
 int seat_seen(struct seat *seat, uint64_t frames, uint64_t bulk);
 
 /*
- * The client is of this machine: it gets the worker's memory itself. From here on the seat moves nothing; it still ends with worker
- * and client. A descriptor of the memory, the caller's; -errno: it stays as it was.
+ * The client is of this machine: it gets the worker's memory itself. From here on the seat moves nothing of it, only what its broker has to
+ * say to the worker, and hears (the side rings of broker/proto/ring.h); it still ends with worker and client. A descriptor of the memory,
+ * the caller's; -errno: it stays as it was.
  */
 int seat_direct(struct seat *seat);
+/*
+ * That client has gone on with another worker and has taken the memory along: the seat leaves it alone, and only waits for its end. The
+ * worker must have been held (MOVE_HOLD), and nothing of it may run. -ESRCH: it isn't such a client.
+ */
+int seat_left(struct seat *seat);
 
 /* Bytes of the client's ring. -EPROTO ends the seat, not the link. */
 int seat_span(struct seat *seat, uint64_t position, const void *bytes, uint32_t size);

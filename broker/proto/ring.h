@@ -17,6 +17,8 @@
  *			down arena	cells that the client gives away with a command, for bytes that come back
  *   broker -> broker	baton		client's memory: what a daemon leaves for the one that comes after it
  *			overflow	client's memory: notices that wait for room in n2c, also for that one
+ *   node <-> worker	side rings	a memory that client and worker share: the daemon's own commands (a move's) and what is said to
+ *					them, in the room of the overflow, which nobody needs then
  *
  * Everything here is written by a process that the reader must not trust: copy a word once, check the copy, use
  * the copy. Positions are free-running 64-bit byte counts; position modulo size is the place in the ring.
@@ -37,7 +39,7 @@ typedef uint64_t gleam_u64;
 #endif
 
 #define SESSION_MAGIC	0x4d45534d41454c47ull /* "GLEAMSEM" */
-#define SESSION_VERSION 4
+#define SESSION_VERSION 5
 
 #define SESSION_SLOTS	       256	  /* calls that may wait at once; the 257th thread waits for a slot */
 #define SESSION_SLOT_SIZE      4096	  /* header included; longer answers go to a down cell */
@@ -109,7 +111,8 @@ struct session_header {
 	gleam_u32 client_pid;
 	gleam_u32 state; /* futex; enum session_state, written by the broker */
 	gleam_u32 reason; /* why it is DEAD; enum session_end in wire.h */
-	gleam_u32 direct; /* 1: client and worker share this memory, on one machine; written by the node before the client has it */
+	/* 1: client and worker share this memory, on one machine; written by the node before the client has it, and 0 when the client moves on */
+	gleam_u32 direct;
 	gleam_u32 busy;	  /* then: the worker has work that isn't finished; written by it for the node's load */
 	gleam_u32 off;	  /* worker's memory: techniques that the client has switched off; broker/proto/off.h */
 	gleam_u32 grace_ms; /* how long the client waits for another daemon when this one is gone; written by it at first */
@@ -146,6 +149,10 @@ struct session_header {
 	gleam_u32 progress_waiters;
 	gleam_u64 memory; /* bytes of device memory the client holds, as its library counts them; for people to look at */
 	gleam_u64 pad4[6];
+
+	/* direct: the side rings; as c2n and n2c, but the worker sleeps on the bell of c2n alone */
+	struct ring_ctl side_c2n;
+	struct ring_ctl side_n2c;
 };
 
 enum session_state {
@@ -234,6 +241,9 @@ struct session_baton {
 #define SESSION_AT_BATON	    (SESSION_AT_TIMES + SESSION_API_MAX * SESSION_TIMES * 4u)
 #define SESSION_AT_OVERFLOW (SESSION_AT_BATON + SESSION_BATON_SIZE)
 #define SESSION_SIZE	    (SESSION_AT_OVERFLOW + SESSION_OVERFLOW_SIZE)
+/* direct: the side rings, as large as c2n and n2c */
+#define SESSION_AT_SIDE_C2N SESSION_AT_OVERFLOW
+#define SESSION_AT_SIDE_N2C (SESSION_AT_SIDE_C2N + SESSION_C2N_SIZE)
 
 #ifndef __KERNEL__
 static_assert(sizeof(struct ring_ctl) == 128, "ring_ctl is fixed in session memory");
@@ -244,6 +254,7 @@ static_assert(sizeof(struct session_header) <= 4096, "session_header has one pag
 static_assert(sizeof(struct baton_piece) == 48, "baton_piece is fixed in session memory");
 static_assert(sizeof(struct session_baton) <= SESSION_BATON_SIZE, "session_baton has room");
 static_assert(SESSION_AT_BATON % 4096 == 0 && SESSION_AT_OVERFLOW % 4096 == 0, "parts start on a page");
+static_assert(SESSION_C2N_SIZE + SESSION_N2C_SIZE <= SESSION_OVERFLOW_SIZE, "the side rings have room");
 static_assert(SESSION_AT_C2N % 4096 == 0 && SESSION_AT_UP % 4096 == 0, "parts start on a page");
 #endif
 

@@ -193,6 +193,8 @@ enum move_step {
 	MOVE_COPY = 1,	/* objects and contents, while the program runs */
 	MOVE_LAST = 2,	/* the same when it is held and all its work is done; NOT_READY: it isn't */
 	MOVE_FORGET = 3, /* the move has failed: nothing has been said */
+	MOVE_HOLD = 4,	 /* of a client that shares its memory: no more of its commands are taken */
+	MOVE_GO_ON = 5,	 /* they are again */
 };
 
 /* Codes of its answer, beside CUresult. NOT_READY: work isn't done. WANTS_CLIENT: nor will it be while the program is held. */

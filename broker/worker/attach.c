@@ -38,6 +38,8 @@ CUresult worker_do_gleamAttach(struct worker *w, struct cmd *cmd, const struct m
 	/* GPUs of other servers have the ranges before. Once: what is mapped stays where it is. */
 	if (!w->ordinals && m->first && ranges_move(w, m->first))
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (!w->ordinals)
+		w->first = m->first;
 	snapshot_write(w, ordinals, &out);
 	if (out.fault)
 		return CUDA_ERROR_INVALID_VALUE; /* the cells are smaller than SNAPSHOT_SIZE_MAX */

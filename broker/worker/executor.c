@@ -710,10 +710,52 @@ void executor_drop_parked(struct worker *w, struct context *c, CUresult code)
 
 /* ---- the loop ---- */
 
+/*
+ * Frames of a ring, at most a round's. @side: the daemon's own, of a client that shares our memory; they may hold that one, so they are
+ * looked at first, and after each of them. True: there were some.
+ */
+static bool ring_play(struct worker *w, struct ring *ring, bool side)
+{
+	bool shared_memory = __atomic_load_n(&w->direct, __ATOMIC_RELAXED);
+	uint32_t count = 0;
+
+	while (count < ROUND_FRAMES && w->parked_bytes < PARKED_BYTES_MAX && !w->stalled && !w->exit_code) {
+		struct frame_hdr hdr;
+		const uint8_t *shared;
+		int got = ring_peek(ring, &hdr, &shared);
+
+		if (got == 0)
+			break;
+		if (got < 0) {
+			complain("ring from the %s: %s at position %llu; the session ends", side ? "daemon" : "client", strerror(-got),
+				 (unsigned long long)ring->at);
+			w->exit_code = EXIT_PROTOCOL;
+			break;
+		}
+		/* From here on nobody else can change it. */
+		memcpy(w->frame, shared, hdr.size);
+		memcpy(w->frame, &hdr, sizeof(hdr));
+		ring_next(ring, &hdr);
+		/* Daemon and client have a ring each: what the one may say is not for the other. */
+		if (shared_memory && side != (hdr.seq == 0)) {
+			broken(&hdr, side ? "no sequence number" : "a sequence number", !side, hdr.seq);
+			w->exit_code = EXIT_PROTOCOL;
+			break;
+		}
+		if (!arrive(w, &hdr, w->frame)) {
+			w->exit_code = EXIT_PROTOCOL;
+			break;
+		}
+		count++;
+	}
+	if (count)
+		ring_release(ring);
+	return count;
+}
+
 bool executor_round(struct worker *w)
 {
 	bool any = joins_run(w);
-	uint32_t count = 0;
 
 	any |= images_look(w);
 	any |= copy_look(w);
@@ -729,38 +771,57 @@ bool executor_round(struct worker *w)
 		}
 		any |= went > 0;
 	}
-	while (count < ROUND_FRAMES && w->parked_bytes < PARKED_BYTES_MAX && !w->stalled && !w->exit_code) {
-		struct frame_hdr hdr;
-		const uint8_t *shared;
-		int got = ring_peek(&w->c2n, &hdr, &shared);
-
-		if (got == 0)
-			break;
-		if (got < 0) {
-			complain("ring from the client: %s at position %llu; the session ends", strerror(-got),
-				 (unsigned long long)w->c2n.at);
-			w->exit_code = EXIT_PROTOCOL;
-			break;
-		}
-		/* From here on nobody else can change it. */
-		memcpy(w->frame, shared, hdr.size);
-		memcpy(w->frame, &hdr, sizeof(hdr));
-		ring_next(&w->c2n, &hdr);
-		if (!arrive(w, &hdr, w->frame)) {
-			w->exit_code = EXIT_PROTOCOL;
-			break;
-		}
-		count++;
-	}
-	if (count)
-		ring_release(&w->c2n);
-	return any || count;
+	if (__atomic_load_n(&w->direct, __ATOMIC_RELAXED))
+		any |= ring_play(w, &w->side_c2n, true);
+	if (!w->holds)
+		any |= ring_play(w, &w->c2n, false);
+	return any;
 }
 
 static bool session_is_over(struct worker *w)
 {
 	return __atomic_load_n(&w->header->state, __ATOMIC_ACQUIRE) == SESSION_DEAD ||
 	       __atomic_load_n(&w->stop, __ATOMIC_ACQUIRE);
+}
+
+/* ---- asleep: on the bell of c2n, which the daemon rings for its own ring, too ---- */
+
+static bool sleep_begin(struct worker *w)
+{
+	bool direct = __atomic_load_n(&w->direct, __ATOMIC_RELAXED);
+
+	if (direct && !ring_sleep_begin(&w->side_c2n))
+		return false;
+	/* While it is held nobody looks at what the client has written. */
+	if (w->holds) {
+		ring_sleep_announce(&w->c2n);
+		return true;
+	}
+	if (ring_sleep_begin(&w->c2n))
+		return true;
+	if (direct)
+		ring_sleep_end(&w->side_c2n);
+	return false;
+}
+
+static void sleep_until_rung(struct worker *w, int64_t timeout_ns)
+{
+	struct ring_ctl *side = w->side_c2n.ctl;
+	uint32_t bell = __atomic_load_n(&w->c2n.ctl->bell, __ATOMIC_ACQUIRE);
+
+	/* As in ring_sleep_futex(): whoever took either has changed the bell, or is about to. */
+	if (__atomic_load_n(&w->direct, __ATOMIC_RELAXED) && __atomic_load_n(&side->sleeping, __ATOMIC_ACQUIRE) == 0)
+		return;
+	if (__atomic_load_n(&w->c2n.ctl->sleeping, __ATOMIC_ACQUIRE) == 0)
+		return;
+	futex_wait(&w->c2n.ctl->bell, bell, timeout_ns);
+}
+
+static void sleep_end(struct worker *w)
+{
+	if (__atomic_load_n(&w->direct, __ATOMIC_RELAXED))
+		ring_sleep_end(&w->side_c2n);
+	ring_sleep_end(&w->c2n);
 }
 
 int executor_run(struct worker *w)
@@ -813,10 +874,10 @@ int executor_run(struct worker *w)
 			futex_wait(&w->wake, wake, FULL_WAIT_NS);
 			continue;
 		}
-		if (ring_sleep_begin(&w->c2n)) {
+		if (sleep_begin(w)) {
 			if (__atomic_load_n(&w->wake, __ATOMIC_ACQUIRE) == wake)
-				ring_sleep_futex(&w->c2n, grants_wait(w) ? (int64_t)SHORTAGE_LOOK_NS : SLEEP_NS);
-			ring_sleep_end(&w->c2n);
+				sleep_until_rung(w, grants_wait(w) ? (int64_t)SHORTAGE_LOOK_NS : SLEEP_NS);
+			sleep_end(w);
 		}
 		if (getppid() != parent)
 			return EXIT_ORPHAN;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "broker/worker/context.h"
+#include "broker/worker/device.h"
 #include "broker/worker/host.h"
 #include "broker/worker/move_out.h"
 #include "broker/worker/note.h"
@@ -84,9 +85,15 @@ CUresult worker_do_gleamMoveBegin(struct worker *w, struct cmd *cmd, const struc
 			snprintf(reason, sizeof(reason), "its GPU (%s) isn't like the one that the program has begun with",
 				 w->snapshot->devices[0].name);
 	}
-	a->reason_size = (uint32_t)strlen(reason) + 1;
-	if (reason[0])
+	if (reason[0]) {
 		move_in_failed(w, cmd->hdr->op, CUDA_ERROR_INVALID_DEVICE, reason);
+	} else if (m->first > DEVICES_MAX - w->device_count || (m->first && ranges_move(w, m->first))) {
+		snprintf(reason, sizeof(reason), "its driver has no room at the program's addresses");
+		move_in_failed(w, cmd->hdr->op, CUDA_ERROR_OUT_OF_MEMORY, reason);
+	} else {
+		w->first = m->first;
+	}
+	a->reason_size = (uint32_t)strlen(reason) + 1;
 	w->ordinals = m->ordinals;
 	w->moving = true;
 	return CUDA_SUCCESS;

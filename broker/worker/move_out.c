@@ -8,6 +8,7 @@
 
 #include "broker/lib/sum128.h"
 #include "broker/worker/context.h"
+#include "broker/worker/direct.h"
 #include "broker/worker/fault.h"
 #include "broker/worker/grant.h"
 #include "broker/worker/host.h"
@@ -243,6 +244,8 @@ static const char *busy_with(struct worker *w)
 		return "a stream waits for a function of the host";
 	if (!grants_settled(w))
 		return "freed memory is still in use";
+	if (direct_waits(w))
+		return "the program doesn't read what it was told";
 	pthread_mutex_lock(&w->lock);
 	if (w->joined)
 		why = "something waits for streams";
@@ -313,7 +316,7 @@ static bool begin_say(struct worker *w)
 	uint8_t devices[16384] __attribute__((aligned(8)));
 	struct writer list = writer_on(devices, sizeof(devices));
 	struct writer out = writer_on(payload, sizeof(payload));
-	struct msg_gleamMoveBegin m = { .ordinals = w->ordinals, .driver = w->snapshot->driver_version };
+	struct msg_gleamMoveBegin m = { .ordinals = w->ordinals, .driver = w->snapshot->driver_version, .first = w->first };
 
 	for (uint32_t i = 0; i < w->device_count; i++)
 		if (w->ordinals & 1ull << i)
@@ -397,9 +400,13 @@ CUresult worker_do_gleamMoveOut(struct worker *w, struct cmd *cmd, const struct 
 	const char *why = keep_trouble(w);
 	CUresult r = why ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
 
-	if (m->step > MOVE_FORGET)
+	if (m->step > MOVE_GO_ON)
 		return CMD_BROKEN;
-	if (m->step == MOVE_FORGET) {
+	if (m->step == MOVE_HOLD || m->step == MOVE_GO_ON) {
+		w->holds = m->step == MOVE_HOLD;
+		why = NULL;
+		r = CUDA_SUCCESS;
+	} else if (m->step == MOVE_FORGET) {
 		keep_forget(w);
 		grants_forget(w);
 		vmms_forget(w);
@@ -425,6 +432,7 @@ CUresult worker_do_gleamMoveOut(struct worker *w, struct cmd *cmd, const struct 
 	a->bulk = w->bulk_posted;
 	a->landings = w->landings;
 	pthread_mutex_unlock(&w->post_lock);
+	a->sequence = w->seq;
 	snprintf(reason, sizeof(reason), "%s", why ? why : "");
 	a->reason = reason;
 	a->reason_size = (uint32_t)strlen(reason) + 1;

@@ -17,11 +17,19 @@ static __thread bool held;
 
 #define ROOM_WAIT_NS 100000000 /* the node reads always; this only bounds how late its end is noticed */
 
+/* What a broker's own commands bring about: of a client that shares our memory nothing else goes to the daemon. */
+static bool is_for_daemon(const struct frame_hdr *hdr)
+{
+	return hdr->kind == FRAME_REPLY ? hdr->seq == 0 : hdr->kind == FRAME_NOTICE && hdr->op == NOTICE_MOVE;
+}
+
 /* Returns whether the node sleeps and is to be woken. The lock is held. */
 static bool post_locked(struct worker *w, const struct frame_hdr *hdr, const struct bulk_ref *bulk, const void *payload,
 			uint32_t size)
 {
+	struct ring *ring = &w->n2c;
 	struct frame_hdr h = *hdr;
+	bool later = held;
 	uint8_t *room;
 	int err;
 
@@ -29,19 +37,23 @@ static bool post_locked(struct worker *w, const struct frame_hdr *hdr, const str
 	if (bulk)
 		h.flags |= FRAME_BULK_DOWN;
 	if (__atomic_load_n(&w->direct, __ATOMIC_RELAXED)) {
-		direct_post_locked(w, &h, bulk, payload, size);
-		return false;
+		if (!is_for_daemon(&h)) {
+			direct_post_locked(w, &h, bulk, payload, size);
+			return false;
+		}
+		ring = &w->side_n2c;
+		later = false;
 	}
 	for (;;) {
-		uint64_t tail = ring_tail(&w->n2c);
+		uint64_t tail = ring_tail(ring);
 
-		err = ring_reserve(&w->n2c, h.size, &room);
+		err = ring_reserve(ring, h.size, &room);
 		if (err != -EAGAIN || __atomic_load_n(&w->stop, __ATOMIC_RELAXED))
 			break;
 		/* What is held takes room, too. */
-		if (held && ring_publish(&w->n2c))
+		if (later && ring_publish(ring))
 			ring_wake_fd(w->doorbell);
-		ring_room_wait(w->n2c.ctl, tail, ROOM_WAIT_NS);
+		ring_room_wait(ring->ctl, tail, ROOM_WAIT_NS);
 	}
 	if (err) {
 		if (err != -EAGAIN)
@@ -56,9 +68,9 @@ static bool post_locked(struct worker *w, const struct frame_hdr *hdr, const str
 	}
 	if (size)
 		memcpy(room, payload, size);
-	ring_commit(&w->n2c, h.size);
+	ring_commit(ring, h.size);
 	w->bulk_posted += bulk && bulk->size;
-	return !held && ring_publish(&w->n2c);
+	return !later && ring_publish(ring);
 }
 
 /* How many landings were sent before what comes next. */

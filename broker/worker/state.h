@@ -214,6 +214,9 @@ struct worker {
 	struct ring c2n;
 	uint64_t seq; /* newest command */
 	uint64_t ordinals; /* devices that the client sees; set by gleamAttach */
+	uint32_t first;	   /* its first device's address range; GPUs of other servers have those before */
+	struct ring side_c2n; /* of a client that shares our memory: the daemon's own commands */
+	bool holds; /* none of that client's are taken */
 	CUcontext current;
 	bool current_known;
 	struct object_table tables[OBJECT_TYPES];
@@ -269,6 +272,7 @@ struct worker {
 	pthread_mutex_t post_lock;
 	/* guarded by post_lock */
 	struct ring n2c;
+	struct ring side_n2c;
 	uint32_t landings; /* sent, see PROGRESS_LANDINGS */
 	uint32_t landings_told;
 	uint64_t bulk_posted; /* frames with bytes in cells */

@@ -129,6 +129,8 @@ int worker_start(struct worker *w, int session_fd, const uint8_t *protocol_hash,
 	w->header = shm_header(&w->shm);
 	shm_ring_c2n(&w->shm, &w->c2n);
 	shm_ring_n2c(&w->shm, &w->n2c);
+	shm_ring_side_c2n(&w->shm, &w->side_c2n);
+	shm_ring_side_n2c(&w->shm, &w->side_n2c);
 	err = driver_open(w, driver, why, size);
 	if (!err)
 		err = devices_start(w, why, size);
