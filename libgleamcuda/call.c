@@ -282,6 +282,17 @@ void call_cancel(struct call *call)
 	pthread_mutex_unlock(&call->session->append_lock);
 }
 
+/* Whoever takes the commands: the worker of this machine, or the daemon. */
+static void consumer_wake(struct session *s)
+{
+	/* Pairs with the fence in client_direct_end(): whose sleep we have ended is known from here on. */
+	__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	if (session_is_direct(s))
+		ring_wake_futex(s->c2n.ctl);
+	else
+		ring_wake_fd(s->doorbell);
+}
+
 /* Publishes the frame. Releases the append lock. */
 static uint64_t frame_publish(struct call *call)
 {
@@ -301,16 +312,14 @@ static uint64_t frame_publish(struct call *call)
 	s->seq = seq;
 	call->posted = seq;
 	ring_commit(&s->c2n, size);
-	if (s->direct)
+	if (session_is_direct(s))
 		direct_landed(s, call->frame);
 
 	bool wake = ring_publish(&s->c2n);
 
 	pthread_mutex_unlock(&s->append_lock);
-	if (wake && s->direct)
-		ring_wake_futex(s->c2n.ctl);
-	else if (wake)
-		ring_wake_fd(s->doorbell);
+	if (wake)
+		consumer_wake(s);
 	COUNT(call, bytes, size);
 	return seq;
 }

@@ -267,9 +267,9 @@ static bool look(struct session *s)
 	int err;
 
 	/* Nobody else changes it. A worker of this machine ends with its daemon. */
-	if (!away && (s->direct || grace_ms(s) == 0)) {
+	if (!away && (session_is_direct(s) || grace_ms(s) == 0)) {
 		gleam_log("gleamd has ended%s: every CUDA call fails from now on; start the program again once gleamd runs",
-			  s->direct ? ", and the worker of this machine with it" : "");
+			  session_is_direct(s) ? ", and the worker of this machine with it" : "");
 		return ended(s);
 	}
 	if (!away) {

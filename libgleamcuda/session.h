@@ -33,7 +33,6 @@ struct session {
 	int socket;   /* closes when this process ends: that is how gleamd knows; or the kernel's session */
 	bool kernel;  /* opened through the kernel module: socket is /dev/gleam */
 	int doorbell; /* eventfd: the broker sleeps, there is something in c2n */
-	bool direct;  /* the worker is on this machine, and shm is its own */
 	struct snapshot snapshot;
 	char server[64];
 	char path[SESSION_PATH_SIZE]; /* of gleamd's socket */
@@ -67,6 +66,15 @@ static_assert(SESSION_CELLS <= 64, "cells_used has a bit for each");
 static inline void session_memory_count(struct session *s, int64_t bytes)
 {
 	__atomic_fetch_add(&s->header->memory, (uint64_t)bytes, __ATOMIC_RELAXED);
+}
+
+/*
+ * The worker is on this machine, and the session's memory is its own, too: nobody is between. A move ends that. For the wake-up of whoever
+ * takes commands it is looked at behind the publishing (ring_publish()): whoever announced his sleep last had written it before.
+ */
+static inline bool session_is_direct(const struct session *s)
+{
+	return __atomic_load_n(&s->header->direct, __ATOMIC_ACQUIRE) == 1;
 }
 
 /* The process's first session, NULL before cuInit succeeded: of calls that are about no device. */

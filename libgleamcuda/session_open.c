@@ -443,7 +443,6 @@ int session_open_one(const struct session_wish *wish, uint32_t first, struct ses
 	s->first = first;
 	s->chooses = wish->chooses;
 	s->header = shm_header(&s->shm);
-	s->direct = __atomic_load_n(&s->header->direct, __ATOMIC_ACQUIRE) == 1;
 	shm_ring_c2n(&s->shm, &s->c2n);
 	err = session_attach(s, result_out);
 	if (err) {

@@ -436,7 +436,7 @@ void weights_look(struct session *s, uint64_t address, uint64_t size, struct wei
 	uint32_t chunk;
 
 	*part_out = (struct weights_part){ .size = size };
-	if (s->direct || is_off(s))
+	if (session_is_direct(s) || is_off(s))
 		return;
 	pthread_mutex_lock(&lock);
 	part_out->returns = __atomic_load_n(&s->returns, __ATOMIC_ACQUIRE);

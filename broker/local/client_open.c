@@ -22,7 +22,6 @@
 #include "broker/local/broker.h"
 #include "broker/local/move.h"
 #include "broker/local/route.h"
-#include "broker/node/node.h"
 
 #define CLIENT_OPEN_NS	2700000000ull /* without a link by then it is told why there is no session, within three seconds */
 #define CLIENT_SEAT_NS	(LOCAL_OPEN_MS_MAX * NS_PER_MS) /* with one: the node is alive, and says itself when a worker fails */
@@ -237,33 +236,6 @@ void client_timer(void *arg)
 		if (client->holds || !client_hold(client, text))
 			client_end(client, END_LINK_LOST, text);
 	}
-}
-
-/*
- * Its worker may be a child of this daemon, at the other end of a link to ourselves: then it gets the worker's memory instead of
- * ours, and the link has nothing more to carry than its beginning and end. Memory of the kernel module stays what it is.
- */
-static void client_direct(struct client *client)
-{
-	struct node *node = broker_node(client->broker);
-	struct shm shm;
-	int fd;
-
-	if (!node || !broker_conf(client->broker)->direct || client->kernel_memory >= 0)
-		return;
-	fd = node_direct(node, link_id(client->link), client->mirror.id);
-	if (fd < 0)
-		return;
-	/* No lane uses the old one: the mirror isn't live yet. If this fails the session can't go on, as the seat moves nothing. */
-	if (shm_map(&shm, fd, protocol_hash)) {
-		client_refuse(client, END_REFUSED, "can't map the worker's memory");
-		return;
-	}
-	shm_close(&client->mirror.shm);
-	client->mirror.shm = shm;
-	shm_ring_c2n(&client->mirror.shm, &client->c2n);
-	shm_ring_n2c(&client->mirror.shm, &client->n2c);
-	client->direct = true;
 }
 
 static void client_attached(struct client *client, struct reader *body)

@@ -125,7 +125,9 @@ struct client {
 	uint64_t bell_value;
 	bool bell_armed;
 
-	bool direct; /* it has the memory of a worker of this machine: nothing goes through us */
+	bool direct; /* it has the memory of a worker of this machine: nothing goes through us; wire is the side ring then */
+	bool hold_asked; /* its worker is to take no more commands */
+	bool hold_answered; /* and doesn't */
 	struct ring c2n;       /* we consume; its position is what has been sent */
 	uint64_t acknowledged; /* what the node's worker has consumed: [acknowledged, sent) would be sent again */
 	uint64_t sent;
@@ -241,6 +243,22 @@ void client_overflow_retry(void *arg);
 void client_hand(struct client *client, const uint8_t *frame, uint32_t size, const uint8_t *cells);
 /* Commands up to the own position have been consumed, whoever did. */
 void client_consumed_all(struct client *client);
+
+/* client_direct.c */
+/*
+ * Its worker may be a child of this daemon, at the other end of a link to ourselves: then it gets the worker's memory instead of
+ * ours, and the link has nothing more to carry than its beginning and end, and moves. Memory of the kernel module stays what it is.
+ */
+void client_direct(struct client *client);
+/* As client_ring_take() and client_ring_give(): its worker takes none of its commands, or does again. */
+bool client_direct_take(struct client *client);
+bool client_direct_give(struct client *client);
+/* A frame with sequence number 0: true if it was for us. */
+bool client_direct_frame(struct client *client, const struct frame_hdr *hdr, const uint8_t *frame);
+/* While it is held: the rings as they stand. False: what the memory says can't be. */
+bool client_direct_stand(struct client *client);
+/* It goes on with another worker: from here on its commands are ours to take, where client_direct_stand() has found them. */
+void client_direct_end(struct client *client);
 
 /* adopt.c */
 /* LOCAL_RETURN: it has a session of an earlier daemon, in the memory @fd (taken). -EPROTO: not a packet that we know. */

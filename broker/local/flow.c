@@ -265,7 +265,7 @@ bool client_poll(struct client *client)
 	const char *broken;
 	int moved;
 
-	if (client->state != CLIENT_LIVE || client->direct)
+	if (client->state != CLIENT_LIVE)
 		return false;
 	if (client->bulk_was)
 		client->bulk_ns += loop_now_ns(client->loop) - client->polled_ns;
@@ -288,7 +288,7 @@ bool client_poll(struct client *client)
 		return false;
 	if (client->move && !client->mending && move_poll(client->move))
 		return true;
-	if (flow_is_blocked(client))
+	if (client->direct || flow_is_blocked(client))
 		return false;
 	moved = flow_span(client);
 	if (moved < 0) {
@@ -301,14 +301,14 @@ bool client_poll(struct client *client)
 
 bool client_sleep(struct client *client)
 {
-	if (client->state != CLIENT_LIVE || client->direct)
+	if (client->state != CLIENT_LIVE)
 		return true;
 	if (__atomic_load_n(&client->broken, __ATOMIC_ACQUIRE))
 		return false;
 	if (__atomic_load_n(&client->seen_due, __ATOMIC_ACQUIRE) && client->on_link && !client->resuming)
 		return false;
 	/* The link's drained(), or the lanes' room(), wake us. */
-	if (flow_is_blocked(client))
+	if (client->direct || flow_is_blocked(client))
 		return true;
 	return ring_sleep_begin(&client->c2n);
 }
@@ -321,6 +321,8 @@ void client_wake(struct client *client)
 
 bool client_ring_take(struct client *client)
 {
+	if (client->direct)
+		return client->held && client_direct_take(client);
 	/* A place next to the ring's beginning leaves no room for a command that fills up to it. */
 	if (!client->held || client->acknowledged != client->c2n.at)
 		return false;
@@ -341,6 +343,8 @@ bool client_ring_take(struct client *client)
 
 bool client_ring_give(struct client *client)
 {
+	if (client->direct)
+		return client_direct_give(client);
 	if (!wire_fill(&client->wire, client->c2n.at) || client->wire.tail != client->wire.at)
 		return false;
 	client->delta = client->wire.at - client->c2n.at;
@@ -380,7 +384,7 @@ uint64_t client_bulk_seen(struct client *client)
 
 void client_consumed(struct client *client, uint64_t tail, bool fault)
 {
-	if (client->taken && !fault && tail >= client->wire.tail && tail <= client->wire.at && tail % FRAME_ALIGN == 0) {
+	if ((client->taken || client->direct) && !fault && tail >= client->wire.tail && tail <= client->wire.at && tail % FRAME_ALIGN == 0) {
 		client->wire.tail = tail;
 		return;
 	}
@@ -621,7 +625,9 @@ static int flow_frame(struct client *client, uint64_t number, const uint8_t *fra
 		baton_done(&client->mirror.shm, &from, &client->seen);
 		due = journal_seen_due(&client->seen) && !__atomic_exchange_n(&client->seen_due, true, __ATOMIC_ACQ_REL);
 		pthread_mutex_unlock(&client->deliver_lock);
-		if (client->mending)
+		if (client->direct && client_direct_frame(client, &hdr, frame))
+			;
+		else if (client->mending)
 			client->forgotten |= hdr.kind == FRAME_REPLY && hdr.slot == MEND_REPLY_SLOT;
 		else if (client->move)
 			move_frame(client->move, frame, size);
@@ -630,7 +636,8 @@ static int flow_frame(struct client *client, uint64_t number, const uint8_t *fra
 		return 0;
 	}
 	due = journal_seen_due(&client->seen) && !__atomic_exchange_n(&client->seen_due, true, __ATOMIC_ACQ_REL);
-	err = frame_take_locked(client, &from, &hdr, frame);
+	/* What is the client's its worker says itself. */
+	err = client->direct ? -EPROTO : frame_take_locked(client, &from, &hdr, frame);
 	if (!err)
 		baton_done(&client->mirror.shm, &from, &client->seen);
 	pthread_mutex_unlock(&client->deliver_lock);

@@ -194,6 +194,8 @@ bool move_poll(struct move *move)
 			break;
 		if (move->last && !move->drain_ns)
 			move->drain_ns = now;
+		if (move->last && client->direct && !move_direct_stand(move))
+			return true;
 		if (move->last) {
 			move->held_ns = clock_ns() - (now - move->taken_ns);
 			move->bytes_free = move->bytes;
@@ -302,11 +304,6 @@ int move_may(const struct client *client, char *why, size_t why_size)
 	if (client->move) {
 		snprintf(why, why_size, "pid %d is being moved already", client->pid);
 		return -EALREADY;
-	}
-	if (client->direct) {
-		snprintf(why, why_size, "pid %d has a GPU of this machine to itself, by a short cut that can't be moved; [link] direct = no "
-			 "in gleamd's settings does without it", client->pid);
-		return -EOPNOTSUPP;
 	}
 	if (client_has_sibling(client)) {
 		snprintf(why, why_size, "pid %d has GPUs of several servers, which stay where they are", client->pid);

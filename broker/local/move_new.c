@@ -91,6 +91,13 @@ bool move_new_has_all(const struct move *move)
 void move_new_end(struct move *move)
 {
 	uint8_t payload[64] __attribute__((aligned(8)));
+
+	/* Its work is done by now, and told: the last of it may have been so a moment ago. */
+	if (move->client->direct && !client_direct_stand(move->client)) {
+		move_failed(move, "its memory says what can't be of its rings");
+		return;
+	}
+
 	struct msg_gleamMoveEnd m = {
 		.landings = move->landings, .sequence = move->client->seq, .up = __atomic_load_n(&move->client->up_tail, __ATOMIC_ACQUIRE),
 	};
@@ -345,6 +352,8 @@ void move_switch(struct move *move)
 			server_orphan(move->from, client->token);
 		client_found(client);
 	} else {
+		if (client->direct)
+			client_direct_end(client);
 		link_mirror_remove(old, &client->mirror);
 		cache_client_left(client->cache);
 	}
@@ -368,6 +377,7 @@ void move_switch(struct move *move)
 
 	const struct baton_name name = client_baton_name(client);
 
+	baton_seq_set(&client->mirror.shm, client->seq);
 	baton_moved(&client->mirror.shm, &name, client->delta, &client->seen);
 	baton_state_set(&client->mirror.shm, BATON_LIVE);
 	/* The next gleamd would look for it there. */

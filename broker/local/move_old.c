@@ -57,6 +57,22 @@ static void old_give(struct move *move, uint64_t rest_ns)
 	move->stage = STAGE_FILL;
 }
 
+bool move_direct_stand(struct move *move)
+{
+	if (!client_direct_stand(move->client)) {
+		move_failed(move, "its memory says what can't be of its rings");
+		return false;
+	}
+	if (wire_can_fill(move->client->c2n.at))
+		return true;
+	/* It goes on by a command or two, if it has any. */
+	if (loop_now_ns(move->loop) - move->drain_ns > MOVE_DRAIN_NS)
+		move_failed(move, "the program has stopped at a place of its command ring where no other worker can go on; try again");
+	else
+		old_give(move, MOVE_GO_ON_NS);
+	return false;
+}
+
 static void old_said(struct move *move, const struct ans_gleamMoveOut *a, uint32_t result)
 {
 	uint64_t now = loop_now_ns(move->loop);

@@ -110,6 +110,8 @@ void move_over(struct move *move, bool done, const char *why);
 /* move_old.c */
 /* The client's ring, as soon as all of it is consumed (STAGE_TAKE). */
 void move_old_take(struct move *move);
+/* The program is held for good, as it seems; of one that shares its memory with its worker: false if the move can't go on from there. */
+bool move_direct_stand(struct move *move);
 /* The next thing to say, with the ring in our hand; nothing happens while there is no room. */
 void move_old_ask(struct move *move);
 

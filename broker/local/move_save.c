@@ -57,6 +57,12 @@ int move_save(struct broker *broker, struct client *client, int fd, move_hear *h
 	struct save_info info = { .pid = (uint32_t)client->pid, .uid = (uint32_t)client->uid, .made_s = (uint64_t)time(NULL) };
 	struct move *move;
 
+	if (!err && client->direct) {
+		snprintf(why, why_size, "pid %d has a GPU of this machine by the short cut, so gleamd doesn't see what it does after a "
+			 "checkpoint; gleamctl migrate %d %s moves it to a worker that it reaches through gleamd", client->pid, client->pid,
+			 server_name(client->server));
+		err = -EOPNOTSUPP;
+	}
 	if (err) {
 		close(fd);
 		return err;

@@ -69,10 +69,16 @@ wait_for 30 is "$c/server" b || fail "it does not come: $(grep -h move: "$TMP/br
 start_bg own "$OUT/bin/gleamd" --socket "$TMP/own.sock" --listen "127.0.0.1:$OWN_PORT" --driver "$OUT/lib/libsoftcuda.so" --key "$TMP/key" \
 	--server "own=127.0.0.1:$OWN_PORT" --server "b=127.0.0.1:$B_PORT" --mount "$TMP/gleam-own"
 wait_for 15 grep -q 'is warm' "$TMP/own.log" || fail "no warm worker: $(tail -5 "$TMP/own.log")"
+start_bg shares env GLEAM_SERVER=own GLEAM_SOCKET="$TMP/own.sock" LD_LIBRARY_PATH="$OUT/lib" "$OUT/tests/cuda/shares" other "$TMP/token"
+wait_for 20 grep -q "token written" "$TMP/shares.log"
+still=$(bg_pid shares)
+same "one that shares memory" ENOTSUP "$(writes b "$TMP/gleam-own/clients/$still/server")"
+same "where it is" own "$(cat "$TMP/gleam-own/clients/$still/server")"
+stop_bg shares || true
 SERVER=own start still env GLEAM_SOCKET="$TMP/own.sock"
 still=$(bg_pid still)
-same "one by the short cut" ENOTSUP "$(writes b "$TMP/gleam-own/clients/$still/server")"
-same "where it is" own "$(cat "$TMP/gleam-own/clients/$still/server")"
+echo b >"$TMP/gleam-own/clients/$still/server" || fail "one by the short cut: $(grep -h move: "$TMP/own.log" | tail -3)"
+wait_for 30 is "$TMP/gleam-own/clients/$still/server" b || fail "it does not come: $(grep -h move: "$TMP/own.log" | tail -3)"
 
 # ---- users move their own ----
 if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
