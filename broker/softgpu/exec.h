@@ -302,7 +302,7 @@ void exec_barrier_wake(struct exec_warp *warp, const struct exec_insn *insn, con
 /* exec_call.c */
 void exec_call_results(struct exec_warp *warp, const struct exec_insn *insn, uint32_t mask);
 void exec_trap(struct exec_warp *warp, const struct exec_insn *insn, uint32_t mask);
-enum exec_builtin { BUILTIN_NONE, BUILTIN_VPRINTF, BUILTIN_ASSERT, BUILTIN_MALLOC, BUILTIN_FREE };
+enum exec_builtin { BUILTIN_NONE, BUILTIN_VPRINTF, BUILTIN_ASSERT, BUILTIN_MALLOC, BUILTIN_FREE, BUILTIN_CONDITION };
 int exec_builtin_find(const char *name);
 exec_fn exec_builtin_fn(int builtin);
 void exec_nop(struct exec_warp *warp, const struct exec_insn *insn, uint32_t mask);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Results of calls, traps, and the functions that the driver provides: vprintf, assertions, malloc, free. */
+/* Results of calls, traps, and the functions that the driver provides: vprintf, assertions, malloc, free, conditions of graphs. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -313,6 +313,23 @@ static void builtin_free(struct exec_warp *warp, const struct exec_insn *insn, u
 			host->heap_free(host->user, argument(warp, call, lane, 0));
 }
 
+/* Of threads that set one value at once any may come last; here it is the lane with the highest number. */
+static void builtin_condition(struct exec_warp *warp, const struct exec_insn *insn, uint32_t mask)
+{
+	const struct exec_call *call = call_of(warp, insn);
+	const struct ptx_host *host = warp->block->grid->launch->host;
+
+	FOR_LANES(lane, mask)
+	{
+		uint64_t handle = argument(warp, call, lane, 0);
+
+		if (host->condition && host->condition(host->user, handle, (uint32_t)argument(warp, call, lane, 1)) == 0)
+			continue;
+		exec_fault(warp, PTX_FAULT_ADDRESS, lane, handle, 4, true, "no conditional handle of a graph");
+		return;
+	}
+}
+
 int exec_builtin_find(const char *name)
 {
 	if (!strcmp(name, "vprintf"))
@@ -323,12 +340,16 @@ int exec_builtin_find(const char *name)
 		return BUILTIN_MALLOC;
 	if (!strcmp(name, "free"))
 		return BUILTIN_FREE;
+	if (!strcmp(name, "cudaGraphSetConditional"))
+		return BUILTIN_CONDITION;
 	return BUILTIN_NONE;
 }
 
 exec_fn exec_builtin_fn(int builtin)
 {
-	static const exec_fn fns[] = { NULL, builtin_vprintf, builtin_assert, builtin_malloc, builtin_free };
+	static const exec_fn fns[] = {
+		NULL, builtin_vprintf, builtin_assert, builtin_malloc, builtin_free, builtin_condition,
+	};
 
 	return fns[builtin];
 }

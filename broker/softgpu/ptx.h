@@ -224,6 +224,8 @@ struct ptx_host {
 	/* Device malloc and free: an address, 0 if there is none. */
 	uint64_t (*heap_alloc)(void *user, uint64_t size);
 	void (*heap_free)(void *user, uint64_t addr);
+	/* cudaGraphSetConditional: 0, or -EINVAL for a handle that is none. */
+	int (*condition)(void *user, uint64_t handle, uint32_t value);
 	/* 0, -EFAULT for an access outside that traps, -EINVAL for a handle that is none. */
 	int (*texel)(void *user, struct ptx_texel *texel);
 };

@@ -19,6 +19,7 @@ enum {
 	UPDATE_TOPOLOGY = 2,
 	UPDATE_TYPE = 3,
 	UPDATE_FUNCTION = 4,
+	UPDATE_PARAMETERS = 5,
 };
 
 static void exec_free(struct soft_object *object)
@@ -27,6 +28,11 @@ static void exec_free(struct soft_object *object)
 
 	soft_program_put(exec->program);
 	soft_ticket_put(exec->last);
+	for (uint32_t i = 0; i < exec->taken_count; i++) {
+		atomic_store(&exec->taken[i]->taken, false);
+		soft_condition_drop(exec->taken[i]);
+	}
+	free(exec->taken);
 	pthread_mutex_destroy(&exec->lock);
 	free(exec);
 }
@@ -41,6 +47,28 @@ static CUresult exec_find(CUgraphExec handle, struct soft_exec **exec_out)
 #define EXEC_ARG(name, handle)                   \
 	SOFT_HELD struct soft_exec *name = NULL; \
 	TRY(exec_find(handle, &name))
+
+/* Its conditions are nobody else's while it lives: their values are there once. */
+static CUresult conditions_take(struct soft_exec *exec)
+{
+	struct soft_condition **list = NULL;
+	uint32_t count = 0;
+	CUresult result = soft_program_conditions(exec->program, &list, &count);
+
+	exec->taken = calloc(count + 1u, sizeof(struct soft_condition *));
+	if (!exec->taken)
+		result = CUDA_ERROR_OUT_OF_MEMORY;
+	for (uint32_t i = 0; i < count; i++) {
+		if (result == CUDA_SUCCESS && atomic_exchange(&list[i]->taken, true))
+			result = CUDA_ERROR_NOT_SUPPORTED;
+		if (result == CUDA_SUCCESS)
+			exec->taken[exec->taken_count++] = list[i];
+		else
+			soft_condition_drop(list[i]);
+	}
+	free(list);
+	return result;
+}
 
 static CUresult exec_new(CUgraphExec *exec_out, CUgraph handle, uint64_t flags, struct soft_exec_fault *fault)
 {
@@ -62,6 +90,8 @@ static CUresult exec_new(CUgraphExec *exec_out, CUgraph handle, uint64_t flags, 
 	soft_graph_lock();
 	result = soft_program_new_locked(graph, &exec->program, fault);
 	soft_graph_unlock();
+	if (result == CUDA_SUCCESS)
+		result = conditions_take(exec);
 	if (result == CUDA_SUCCESS)
 		result = soft_object_publish(&exec->object);
 	if (result != CUDA_SUCCESS) {
@@ -149,6 +179,7 @@ static CUresult graph_run(struct soft_command *command, struct soft_stream *stre
 {
 	struct graph_command *graph = (struct graph_command *)command;
 
+	soft_program_assign(graph->program);
 	return soft_program_run(graph->program, graph->tickets, stream);
 }
 
@@ -233,27 +264,51 @@ unlock:
 
 /* ---- changes ---- */
 
-/* The step of @node in a program that may be changed: a copy where a launch still uses the old one. */
-static struct soft_step *step_to_change_locked(struct soft_exec *exec, uint64_t node, CUresult *result)
+/* The step of a node; those of bodies are looked through too. NULL: none. */
+static const struct soft_step *step_find(const struct soft_program *program, uint64_t node)
 {
-	uint32_t i;
+	const struct soft_step *found = NULL;
 
-	for (i = 0; i < exec->program->step_count && exec->program->steps[i].node != node; i++)
-		;
-	*result = CUDA_ERROR_INVALID_VALUE;
-	if (!node || i == exec->program->step_count)
-		return NULL;
-	if (atomic_load(&exec->program->refs) > 1) {
-		struct soft_program *copy = soft_program_clone(exec->program);
+	for (uint32_t i = 0; node && i < program->step_count && !found; i++) {
+		const struct soft_work *work = &program->steps[i].work;
+
+		if (program->steps[i].node == node)
+			return &program->steps[i];
+		for (unsigned int j = 0; work->type == CU_GRAPH_NODE_TYPE_CONDITIONAL && j < work->branch.count && !found; j++)
+			found = step_find(work->branch.programs[j], node);
+	}
+	return found;
+}
+
+/* The same in a program that may be changed: it and what lies around the step are copied where a launch has them. */
+static struct soft_step *step_own(struct soft_program **program, uint64_t node, CUresult *result)
+{
+	if (atomic_load(&(*program)->refs) > 1) {
+		struct soft_program *copy = soft_program_clone(*program);
 
 		*result = CUDA_ERROR_OUT_OF_MEMORY;
 		if (!copy)
 			return NULL;
-		soft_program_put(exec->program);
-		exec->program = copy;
+		soft_program_put(*program);
+		*program = copy;
 	}
 	*result = CUDA_SUCCESS;
-	return &exec->program->steps[i];
+	for (uint32_t i = 0; i < (*program)->step_count; i++) {
+		struct soft_work *work = &(*program)->steps[i].work;
+
+		if ((*program)->steps[i].node == node)
+			return &(*program)->steps[i];
+		for (unsigned int j = 0; work->type == CU_GRAPH_NODE_TYPE_CONDITIONAL && j < work->branch.count; j++)
+			if (step_find(work->branch.programs[j], node))
+				return step_own(&work->branch.programs[j], node, result);
+	}
+	return NULL; /* not reached: the caller has found it */
+}
+
+static struct soft_step *step_to_change_locked(struct soft_exec *exec, uint64_t node, CUresult *result)
+{
+	*result = CUDA_ERROR_INVALID_VALUE;
+	return step_find(exec->program, node) ? step_own(&exec->program, node, result) : NULL;
 }
 
 /* Takes @work. */
@@ -389,16 +444,16 @@ SOFT_API(cuGraphNodeSetEnabled, CUgraphExec handle, CUgraphNode node, unsigned i
 SOFT_API(cuGraphNodeGetEnabled, CUgraphExec handle, CUgraphNode node, unsigned int *enabled)
 {
 	CUresult result = CUDA_ERROR_INVALID_VALUE;
+	const struct soft_step *step;
 
 	EXEC_ARG(exec, handle);
 	if (!enabled)
 		return CUDA_ERROR_INVALID_VALUE;
 	pthread_mutex_lock(&exec->lock);
-	for (uint32_t i = 0; i < exec->program->step_count; i++) {
-		if (node && exec->program->steps[i].node == (uint64_t)(uintptr_t)node) {
-			*enabled = exec->program->steps[i].enabled;
-			result = CUDA_SUCCESS;
-		}
+	step = step_find(exec->program, (uint64_t)(uintptr_t)node);
+	if (step) {
+		*enabled = step->enabled;
+		result = CUDA_SUCCESS;
 	}
 	pthread_mutex_unlock(&exec->lock);
 	return result;
@@ -421,9 +476,31 @@ static int program_compare(const struct soft_program *old, const struct soft_pro
 		if (first->work.type == CU_GRAPH_NODE_TYPE_KERNEL &&
 		    first->work.kernel.launch->function->object.owner != second->work.kernel.launch->function->object.owner)
 			return UPDATE_FUNCTION;
+		if (first->work.type != CU_GRAPH_NODE_TYPE_CONDITIONAL)
+			continue;
+		if (first->work.branch.kind != second->work.branch.kind || first->work.branch.count != second->work.branch.count)
+			return UPDATE_PARAMETERS;
+		for (unsigned int j = 0; j < first->work.branch.count; j++) {
+			int below = program_compare(first->work.branch.programs[j], second->work.branch.programs[j], node_out);
+
+			if (below != UPDATE_SUCCESS)
+				return below;
+		}
 	}
 	*node_out = 0;
 	return UPDATE_SUCCESS;
+}
+
+/* Nodes go on being named as they were when the graph was made executable. */
+static void program_name(struct soft_program *program, const struct soft_program *old)
+{
+	for (uint32_t i = 0; i < program->step_count; i++) {
+		struct soft_work *work = &program->steps[i].work;
+
+		program->steps[i].node = old->steps[i].node;
+		for (unsigned int j = 0; work->type == CU_GRAPH_NODE_TYPE_CONDITIONAL && j < work->branch.count; j++)
+			program_name(work->branch.programs[j], old->steps[i].work.branch.programs[j]);
+	}
 }
 
 static CUresult exec_update(CUgraphExec handle, CUgraph graph_handle, int *update_out, uint64_t *node_out)
@@ -446,9 +523,7 @@ static CUresult exec_update(CUgraphExec handle, CUgraph graph_handle, int *updat
 	if (*update_out == UPDATE_SUCCESS) {
 		struct soft_program *old = exec->program;
 
-		/* Nodes go on being named as they were when the graph was made executable. */
-		for (uint32_t i = 0; i < program->step_count; i++)
-			program->steps[i].node = old->steps[i].node;
+		program_name(program, old);
 		exec->program = program;
 		program = old;
 	}

@@ -24,6 +24,7 @@ static void graph_free(struct soft_object *object)
 	struct soft_graph *graph = (struct soft_graph *)object;
 
 	free(graph->nodes);
+	free(graph->conditions);
 	free(graph);
 }
 
@@ -52,18 +53,31 @@ CUresult soft_graph_new(struct soft_graph **graph_out)
 	return result;
 }
 
-/* Takes the node's handle away and lets go of it; a child's graph goes with it. */
+static void body_close(uint64_t handle)
+{
+	struct soft_object *body = soft_object_retire(handle, SOFT_GRAPH);
+
+	if (body) {
+		((struct soft_graph *)body)->owner = NULL;
+		soft_graph_close((struct soft_graph *)body);
+	}
+}
+
+void soft_bodies_close(const struct soft_work *work)
+{
+	if (work->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+		for (unsigned int i = 0; i < work->branch.count; i++)
+			body_close((uint64_t)(uintptr_t)work->branch.handles[i]);
+}
+
+/* Takes the node's handle away and lets go of it; a child's graph and bodies go with it. */
 static void node_close(struct soft_node *node)
 {
 	struct soft_object *object = soft_object_retire(atomic_load(&node->object.handle), SOFT_NODE);
 
-	if (node->work.type == CU_GRAPH_NODE_TYPE_GRAPH && node->work.child) {
-		struct soft_object *child =
-			soft_object_retire(atomic_load(&node->work.child->object.handle), SOFT_GRAPH);
-
-		if (child)
-			soft_graph_close((struct soft_graph *)child);
-	}
+	if (node->work.type == CU_GRAPH_NODE_TYPE_GRAPH && node->work.child)
+		body_close(atomic_load(&node->work.child->object.handle));
+	soft_bodies_close(&node->work);
 	soft_object_put(object);
 }
 
@@ -75,6 +89,9 @@ void soft_graph_close(struct soft_graph *graph)
 		node_close(graph->nodes[i]);
 	}
 	graph->node_count = 0;
+	for (uint32_t i = 0; i < graph->condition_count; i++)
+		soft_condition_drop(graph->conditions[i]);
+	graph->condition_count = 0;
 	soft_object_put(&graph->object);
 }
 
@@ -130,6 +147,7 @@ static CUresult node_new_locked(struct soft_graph *graph, struct soft_work *work
 	CUresult result;
 
 	if (!node) {
+		soft_bodies_close(work);
 		soft_work_free(work);
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
@@ -149,11 +167,14 @@ static CUresult node_new_locked(struct soft_graph *graph, struct soft_work *work
 	if (result != CUDA_SUCCESS)
 		goto put_node;
 	node->graph = graph;
+	for (unsigned int i = 0; work->type == CU_GRAPH_NODE_TYPE_CONDITIONAL && i < work->branch.count; i++)
+		work->branch.bodies[i]->owner = node;
 	node->index = graph->node_count;
 	graph->nodes[graph->node_count++] = node;
 	*node_out = node;
 	return CUDA_SUCCESS;
 put_node:
+	soft_bodies_close(work);
 	soft_object_put(&node->object);
 	return result;
 }
@@ -184,6 +205,7 @@ CUresult soft_node_add(CUgraphNode *node_out, CUgraph graph_handle, const CUgrap
 	if (result == CUDA_SUCCESS && (!node_out || (need_count && !needs)))
 		result = CUDA_ERROR_INVALID_VALUE;
 	if (result != CUDA_SUCCESS) {
+		soft_bodies_close(work);
 		soft_work_free(work);
 		return result;
 	}
@@ -216,12 +238,23 @@ unsigned int soft_graph_depth_locked(const struct soft_graph *graph)
 	return depth + 1;
 }
 
+/* Children have none: they could not have become children. */
+bool soft_graph_branches_locked(const struct soft_graph *graph)
+{
+	for (uint32_t i = 0; i < graph->node_count; i++)
+		if (graph->nodes[i]->work.type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+			return true;
+	return false;
+}
+
 CUresult soft_graph_clone_locked(const struct soft_graph *graph, struct soft_graph **clone_out)
 {
 	struct soft_object *object;
 	struct soft_graph *clone;
 	CUresult result;
 
+	if (soft_graph_branches_locked(graph))
+		return CUDA_ERROR_NOT_SUPPORTED;
 	TRY(soft_graph_new(&clone));
 	for (uint32_t i = 0; i < graph->node_count; i++) {
 		const struct soft_work *from = &graph->nodes[i]->work;

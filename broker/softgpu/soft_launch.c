@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "broker/softgpu/soft_condition.h"
 #include "broker/softgpu/soft_event.h"
 #include "broker/softgpu/soft_memory.h"
 #include "broker/softgpu/soft_texture.h"
@@ -233,6 +234,11 @@ static void host_heap_free(void *user, uint64_t address)
 		atomic_fetch_sub(&context->heap_used, range.size);
 }
 
+static int host_condition(void *user, uint64_t handle, uint32_t value)
+{
+	return soft_condition_set(handle, value) ? 0 : -EINVAL;
+}
+
 static CUresult fault_report(const struct ptx_fault *fault, const struct soft_context *context)
 {
 	static const CUresult codes[] = {
@@ -266,6 +272,7 @@ CUresult soft_launch_run(const struct soft_launch *launch)
 		.print = host_print,
 		.heap_alloc = host_heap_alloc,
 		.heap_free = host_heap_free,
+		.condition = host_condition,
 		.texel = soft_texture_texel,
 	};
 	struct ptx_launch grid = {

@@ -18,8 +18,58 @@ void soft_program_put(struct soft_program *program)
 		soft_work_free(&program->steps[i].work);
 		free(program->steps[i].needs);
 	}
+	for (uint32_t i = 0; i < program->condition_count; i++)
+		soft_condition_drop(program->conditions[i]);
+	free(program->conditions);
 	free(program->steps);
 	free(program);
+}
+
+struct soft_program *soft_program_get(struct soft_program *program)
+{
+	atomic_fetch_add(&program->refs, 1);
+	return program;
+}
+
+static CUresult condition_add(struct soft_condition ***list, uint32_t *count, struct soft_condition *condition)
+{
+	struct soft_condition **grown;
+
+	for (uint32_t i = 0; i < *count; i++)
+		if ((*list)[i] == condition)
+			return CUDA_SUCCESS;
+	grown = realloc(*list, (*count + 1u) * sizeof(struct soft_condition *));
+	if (!grown)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	*list = grown;
+	grown[(*count)++] = soft_condition_hold(condition);
+	return CUDA_SUCCESS;
+}
+
+CUresult soft_program_conditions(const struct soft_program *program, struct soft_condition ***list, uint32_t *count)
+{
+	for (uint32_t i = 0; i < program->condition_count; i++)
+		TRY(condition_add(list, count, program->conditions[i]));
+	for (uint32_t i = 0; i < program->step_count; i++) {
+		const struct soft_work *work = &program->steps[i].work;
+
+		for (unsigned int j = 0; work->type == CU_GRAPH_NODE_TYPE_CONDITIONAL && j < work->branch.count; j++)
+			TRY(soft_program_conditions(work->branch.programs[j], list, count));
+	}
+	return CUDA_SUCCESS;
+}
+
+void soft_program_assign(const struct soft_program *program)
+{
+	for (uint32_t i = 0; i < program->condition_count; i++)
+		if (program->conditions[i]->assigns)
+			atomic_store(&program->conditions[i]->value, program->conditions[i]->first);
+	for (uint32_t i = 0; i < program->step_count; i++) {
+		const struct soft_work *work = &program->steps[i].work;
+
+		for (unsigned int j = 0; work->type == CU_GRAPH_NODE_TYPE_CONDITIONAL && j < work->branch.count; j++)
+			soft_program_assign(work->branch.programs[j]);
+	}
 }
 
 static CUresult step_add(struct soft_program *program, uint64_t node, const struct soft_work *work,
@@ -98,6 +148,40 @@ static uint32_t order_make(const struct soft_graph *graph, uint32_t *order, uint
 
 static CUresult graph_fold(struct soft_program *program, const struct soft_graph *graph, const uint32_t *before,
 			   uint32_t before_count, uint32_t *step_out, struct soft_exec_fault *fault);
+static CUresult program_new(const struct soft_graph *graph, bool body, struct soft_program **program_out,
+			    struct soft_exec_fault *fault);
+
+/* What a body may hold: what a device can start by itself. */
+static bool body_may_hold(const struct soft_work *work)
+{
+	switch (work->type) {
+	case CU_GRAPH_NODE_TYPE_KERNEL:
+	case CU_GRAPH_NODE_TYPE_MEMCPY:
+	case CU_GRAPH_NODE_TYPE_MEMSET:
+	case CU_GRAPH_NODE_TYPE_EMPTY:
+	case CU_GRAPH_NODE_TYPE_GRAPH:
+	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+		return true;
+	default:
+		return false;
+	}
+}
+
+static CUresult branch_fold(struct soft_program *program, const struct soft_node *node, const uint32_t *needs,
+			    uint32_t need_count, struct soft_exec_fault *fault)
+{
+	const struct soft_work *work = &node->work;
+	struct soft_work *made;
+
+	TRY(step_add(program, atomic_load(&node->object.handle), work, needs, need_count));
+	made = &program->steps[program->step_count - 1].work;
+	made->branch.programs = calloc(work->branch.count, sizeof(struct soft_program *));
+	if (!made->branch.programs)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	for (unsigned int i = 0; i < work->branch.count; i++)
+		TRY(program_new(work->branch.bodies[i], true, &made->branch.programs[i], fault));
+	return CUDA_SUCCESS;
+}
 
 /*
  * A node's step. A child graph becomes its nodes between two empty steps: the first waits for what the node needs, the
@@ -109,6 +193,14 @@ static CUresult node_fold(struct soft_program *program, const struct soft_node *
 	const struct soft_work empty = { .type = CU_GRAPH_NODE_TYPE_EMPTY };
 	uint32_t first;
 
+	if (program->body && !body_may_hold(&node->work)) {
+		fault->node = atomic_load(&node->object.handle);
+		return CUDA_ERROR_NOT_SUPPORTED;
+	}
+	if (node->work.type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
+		*step_out = program->step_count;
+		return branch_fold(program, node, needs, need_count, fault);
+	}
 	if (node->work.type != CU_GRAPH_NODE_TYPE_GRAPH) {
 		*step_out = program->step_count;
 		return step_add(program, atomic_load(&node->object.handle), &node->work, needs, need_count);
@@ -159,8 +251,25 @@ static CUresult graph_fold(struct soft_program *program, const struct soft_graph
 	return result;
 }
 
-CUresult soft_program_new_locked(const struct soft_graph *graph, struct soft_program **program_out,
-				 struct soft_exec_fault *fault)
+/* Does a node of it, or of a body in it, look at @condition? */
+static bool program_looks_at(const struct soft_program *program, const struct soft_condition *condition)
+{
+	for (uint32_t i = 0; i < program->step_count; i++) {
+		const struct soft_work *work = &program->steps[i].work;
+
+		if (work->type != CU_GRAPH_NODE_TYPE_CONDITIONAL)
+			continue;
+		if (work->branch.condition == condition)
+			return true;
+		for (unsigned int j = 0; j < work->branch.count; j++)
+			if (program_looks_at(work->branch.programs[j], condition))
+				return true;
+	}
+	return false;
+}
+
+static CUresult program_new(const struct soft_graph *graph, bool body, struct soft_program **program_out,
+			    struct soft_exec_fault *fault)
 {
 	struct soft_program *program = calloc(1, sizeof(*program));
 	CUresult result;
@@ -168,8 +277,15 @@ CUresult soft_program_new_locked(const struct soft_graph *graph, struct soft_pro
 	if (!program)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	atomic_init(&program->refs, 1);
-	*fault = (struct soft_exec_fault){ .result = 0 };
+	program->body = body;
 	result = graph_fold(program, graph, NULL, 0, NULL, fault);
+	for (uint32_t i = 0; result == CUDA_SUCCESS && i < graph->condition_count; i++) {
+		result = condition_add(&program->conditions, &program->condition_count, graph->conditions[i]);
+		if (result == CUDA_SUCCESS && !program_looks_at(program, graph->conditions[i])) {
+			fault->result = 5; /* CONDITIONAL_HANDLE_UNUSED */
+			result = CUDA_ERROR_INVALID_VALUE;
+		}
+	}
 	if (result != CUDA_SUCCESS) {
 		if (!fault->result)
 			fault->result = 1; /* ERROR */
@@ -178,6 +294,13 @@ CUresult soft_program_new_locked(const struct soft_graph *graph, struct soft_pro
 	}
 	*program_out = program;
 	return CUDA_SUCCESS;
+}
+
+CUresult soft_program_new_locked(const struct soft_graph *graph, struct soft_program **program_out,
+				 struct soft_exec_fault *fault)
+{
+	*fault = (struct soft_exec_fault){ .result = 0 };
+	return program_new(graph, graph->owner != NULL, program_out, fault);
 }
 
 struct soft_program *soft_program_clone(const struct soft_program *program)
@@ -196,6 +319,12 @@ struct soft_program *soft_program_clone(const struct soft_program *program)
 		}
 		clone->steps[i].enabled = step->enabled;
 	}
+	clone->body = program->body;
+	for (uint32_t i = 0; i < program->condition_count; i++)
+		if (condition_add(&clone->conditions, &clone->condition_count, program->conditions[i]) != CUDA_SUCCESS) {
+			soft_program_put(clone);
+			return NULL;
+		}
 	return clone;
 }
 
@@ -207,9 +336,30 @@ struct progress {
 	unsigned int ops; /* memory operations carried out */
 };
 
+/* Bodies never wait: what could is not allowed in them. */
+static CUresult branch_run(const struct soft_work *work, const struct soft_stream *stream)
+{
+	struct soft_program *const *programs = work->branch.programs;
+	struct soft_condition *condition = work->branch.condition;
+	uint32_t value = atomic_load(&condition->value);
+
+	switch (work->branch.kind) {
+	case CU_GRAPH_COND_TYPE_IF:
+		if (value)
+			return soft_program_run(programs[0], NULL, stream);
+		return work->branch.count > 1 ? soft_program_run(programs[1], NULL, stream) : CUDA_SUCCESS;
+	case CU_GRAPH_COND_TYPE_WHILE:
+		while (atomic_load(&condition->value) && !soft_stream_stopped(stream))
+			TRY(soft_program_run(programs[0], NULL, stream));
+		return CUDA_SUCCESS;
+	default:
+		return value < work->branch.count ? soft_program_run(programs[value], NULL, stream) : CUDA_SUCCESS;
+	}
+}
+
 /* Goes on with a step; @done_out false where it has to wait. */
 static CUresult step_advance(const struct soft_step *step, struct progress *progress, struct soft_ticket *ticket,
-			     bool *done_out)
+			     const struct soft_stream *stream, bool *done_out)
 {
 	const struct soft_work *work = &step->work;
 
@@ -240,6 +390,8 @@ static CUresult step_advance(const struct soft_step *step, struct progress *prog
 			TRY(soft_memop_run(&work->memop.ops[progress->ops]));
 		}
 		return CUDA_SUCCESS;
+	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+		return branch_run(work, stream);
 	default:
 		return CUDA_SUCCESS;
 	}
@@ -269,7 +421,8 @@ CUresult soft_program_run(const struct soft_program *program, struct soft_ticket
 		for (uint32_t i = first; i < program->step_count && result == CUDA_SUCCESS; i++) {
 			if (progress[i].done || !step_may_run(&program->steps[i], progress))
 				continue;
-			result = step_advance(&program->steps[i], &progress[i], tickets[i], &progress[i].done);
+			result = step_advance(&program->steps[i], &progress[i], tickets ? tickets[i] : NULL, stream,
+					      &progress[i].done);
 			moved |= progress[i].done;
 		}
 		while (first < program->step_count && progress[first].done)

@@ -10,7 +10,9 @@
 #include "broker/softgpu/soft_launch.h"
 #include "broker/softgpu/soft_memop.h"
 
+struct soft_condition;
 struct soft_graph;
+struct soft_program;
 
 struct soft_work {
 	int type; /* CU_GRAPH_NODE_TYPE_* */
@@ -36,6 +38,14 @@ struct soft_work {
 			CUstreamBatchMemOpParams *ops; /* owned */
 		} memop;
 		struct soft_graph *child; /* counted; a copy of the node's own */
+		struct {
+			struct soft_condition *condition; /* held */
+			int kind;			  /* CU_GRAPH_COND_TYPE_* */
+			unsigned int count;		  /* of bodies */
+			struct soft_graph **bodies;	  /* a node's: owned list of counted ones */
+			CUgraph *handles;		  /* a node's: owned, handed out */
+			struct soft_program **programs;	  /* a step's: owned list of counted ones */
+		} branch;
 	};
 };
 
@@ -47,7 +57,10 @@ CUresult soft_work_host(struct soft_work *work, const CUDA_HOST_NODE_PARAMS *par
 CUresult soft_work_event(struct soft_work *work, int type, CUevent event);
 CUresult soft_work_memop(struct soft_work *work, const CUDA_BATCH_MEM_OP_NODE_PARAMS *params);
 
-/* A deep copy; a child graph is shared. */
+/* With bodies that are empty; checked against @graph, which the node will be of. */
+CUresult soft_work_branch(struct soft_work *work, CUgraph graph, CUDA_CONDITIONAL_NODE_PARAMS *params);
+
+/* A deep copy; a child graph is shared, as are the programs of bodies, and the bodies themselves are left out. */
 CUresult soft_work_clone(const struct soft_work *work, struct soft_work *clone_out);
 void soft_work_free(struct soft_work *work);
 
