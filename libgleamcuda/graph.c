@@ -65,6 +65,7 @@ void graph_free(struct graph *graph)
 	for (uint32_t i = 0; i < graph->node_count; i++)
 		node_free(graph->nodes[i]);
 	graph_holds_free(graph);
+	graph_conditions_free(graph);
 	free(graph->nodes);
 	free(graph);
 }
@@ -131,6 +132,8 @@ CUresult graph_node_add(struct graph *graph, const CUgraphNode *needs, const CUg
 	graph->nodes[graph->node_count++] = node;
 	if (work->type == CU_GRAPH_NODE_TYPE_GRAPH)
 		work->child->owner = node;
+	for (uint32_t i = 0; work->type == CU_GRAPH_NODE_TYPE_CONDITIONAL && i < work->branch.count; i++)
+		work->branch.bodies[i]->owner = node;
 	for (size_t i = 0; i < count && !result; i++) {
 		struct graph_node *need = graph_node_find(needs[i]);
 
@@ -186,6 +189,7 @@ unsigned int graph_depth(const struct graph *graph)
 {
 	unsigned int depth = 0;
 
+	/* Bodies are looked at where they are made: a graph with conditional nodes goes into no other. */
 	for (uint32_t i = 0; i < graph->node_count; i++)
 		if (graph->nodes[i]->work.type == CU_GRAPH_NODE_TYPE_GRAPH) {
 			unsigned int below = graph_depth(graph->nodes[i]->work.child);
@@ -267,18 +271,22 @@ CUresult do_cuGraphDestroy(struct call *call, CUgraph hGraph)
 CUresult do_cuGraphClone(struct call *call, CUgraph *phGraphClone, CUgraph originalGraph)
 {
 	struct graph *graph, *clone = NULL;
+	bool branches;
 
 	if (!phGraphClone)
 		return CUDA_ERROR_INVALID_VALUE;
 	graph_lock();
 	graph = graph_find(originalGraph);
-	if (graph)
+	branches = graph && graph_branches(graph);
+	if (graph && !branches)
 		clone = graph_clone(graph);
 	if (clone)
 		*phGraphClone = (CUgraph)(uintptr_t)clone->handle;
 	graph_unlock();
 	if (!graph)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (branches)
+		return CUDA_ERROR_NOT_SUPPORTED;
 	return clone ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 

@@ -22,6 +22,7 @@ struct graph_memory;
 
 /* A graph in a graph in a graph: deeper than anyone nests, shallow enough for the stack. */
 #define GRAPH_DEPTH_MAX 16
+#define GRAPH_BODIES_MAX 1024u /* of a switch: what a message holds */
 #define GRAPH_NODES_MAX (1u << 20) /* of a graph that is made, children included: what the worker takes */
 
 /* What a node does. */
@@ -57,6 +58,13 @@ struct graph_work {
 			struct graph_memory *memory;	   /* counted */
 		} alloc;
 		CUdeviceptr freed;
+		struct {
+			uint64_t condition; /* handle */
+			CUgraphConditionalNodeType kind;
+			uint32_t count;
+			struct graph **bodies; /* owned list of owned graphs; NULL in a plan's step */
+			CUgraph *handles;      /* owned: what the program is shown */
+		} branch;
 	};
 };
 
@@ -77,15 +85,27 @@ struct graph_node {
 	struct graph_work work;
 };
 
+/* The value that conditional nodes look at: of the graph that it was made for, and ends with it. */
+struct graph_condition {
+	uint64_t handle;
+	struct graph *graph;
+	struct context *context;
+	uint32_t value;
+	uint32_t flags;
+};
+
 struct graph {
 	uint64_t handle;
-	struct graph_node *owner; /* whose child it is: the program can't destroy it */
+	struct graph_node *owner; /* whose child or body it is: the program can't destroy it */
 	uint64_t origin;	  /* handle of the graph this is a copy of */
 	uint32_t node_count;
 	uint32_t node_room;
 	struct graph_node **nodes;
 	struct graph_hold *holds; /* user objects */
 	uint32_t capturing;	  /* captures that add to it */
+	uint32_t condition_count;
+	struct graph_condition **conditions;
+	uint64_t made; /* with conditional nodes: handle of what was made of it last; there may be one at a time */
 };
 
 void graph_lock(void);
@@ -98,7 +118,7 @@ struct graph_node *graph_node_find(CUgraphNode handle);
 struct graph *graph_new(void);
 /* With all its nodes and user objects. */
 void graph_free(struct graph *graph);
-/* A copy with copies of children. NULL: no memory. */
+/* A copy with copies of children; not of one that graph_branches(). NULL: no memory. */
 struct graph *graph_clone(const struct graph *graph);
 unsigned int graph_depth(const struct graph *graph);
 /* Takes @work, also on failure. Edge data may be NULL: ordinary edges. */
@@ -122,7 +142,7 @@ CUresult graph_work_of(struct call *call, CUgraphNodeParams *params, struct grap
 /* A launch that is captured: checked already. */
 CUresult graph_work_launch(const struct function *function, CUfunction given, const struct launch *launch,
 			   const struct launch_params *params, struct graph_work *work_out);
-/* A deep copy; the copy of a child needs the lock. */
+/* A deep copy, but for the bodies of a conditional node; the copy of a child needs the lock. */
 CUresult graph_work_clone(const struct graph_work *work, struct graph_work *clone_out);
 /* A child goes too: the lock is held. */
 void graph_work_free(struct graph_work *work);
@@ -139,6 +159,19 @@ CUresult graph_box_of(const CUDA_MEMCPY3D *copy, struct graph_box *box_out);
 uint64_t graph_box_span(const struct graph_box *box, bool dst);
 /* The box of a linear copy or of rows, for what captures. */
 CUDA_MEMCPY3D graph_box_params(const struct graph_box *box);
+
+/* ---- graph_condition.c ---- */
+
+/* Has it conditional nodes? Lock held. */
+bool graph_branches(const struct graph *graph);
+/* Is it the body of a conditional node? Lock held. */
+bool graph_is_body(const struct graph *graph);
+/* Ends those of @graph. Lock held. */
+void graph_conditions_free(struct graph *graph);
+/* With bodies that are empty, for a node of @hGraph. Without the lock. */
+CUresult graph_work_branch(struct call *call, CUgraph hGraph, const CUDA_CONDITIONAL_NODE_PARAMS *params,
+			   struct graph_work *work_out);
+void graph_branch_free(struct graph_work *work);
 
 /* ---- graph_memory.c ---- */
 

@@ -20,7 +20,7 @@ static const char *const type_names[] = {
 	[CU_GRAPH_NODE_TYPE_GRAPH] = "GRAPH", [CU_GRAPH_NODE_TYPE_EMPTY] = "EMPTY",
 	[CU_GRAPH_NODE_TYPE_WAIT_EVENT] = "WAIT_EVENT", [CU_GRAPH_NODE_TYPE_EVENT_RECORD] = "EVENT_RECORD",
 	[CU_GRAPH_NODE_TYPE_MEM_ALLOC] = "MEM_ALLOC", [CU_GRAPH_NODE_TYPE_MEM_FREE] = "MEM_FREE",
-	[CU_GRAPH_NODE_TYPE_BATCH_MEM_OP] = "BATCH_MEM_OP",
+	[CU_GRAPH_NODE_TYPE_BATCH_MEM_OP] = "BATCH_MEM_OP", [CU_GRAPH_NODE_TYPE_CONDITIONAL] = "CONDITIONAL",
 };
 
 static void node_print(FILE *file, const struct graph_node *node, unsigned int number, unsigned int flags)
@@ -46,6 +46,12 @@ static void node_print(FILE *file, const struct graph_node *node, unsigned int n
 		   (all || flags & CU_GRAPH_DEBUG_DOT_FLAGS_MEMSET_NODE_PARAMS)) {
 		fprintf(file, " | 0x%llx: %zu x %zu of %u bytes, value 0x%x", (unsigned long long)w->fill.dst, w->fill.width,
 			w->fill.height, w->fill.elementSize, w->fill.value);
+	} else if (w->type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
+		static const char *const kinds[] = { "IF", "WHILE", "SWITCH" };
+
+		fprintf(file, " | %s", kinds[w->branch.kind]);
+		if (all || flags & CU_GRAPH_DEBUG_DOT_FLAGS_CONDITIONAL_NODE_PARAMS)
+			fprintf(file, " | handle 0x%" PRIx64 " of %" PRIu32, w->branch.condition, w->branch.count);
 	}
 	fprintf(file, "}\"];\n");
 	for (uint32_t i = 0; i < node->need_count; i++)
@@ -53,7 +59,7 @@ static void node_print(FILE *file, const struct graph_node *node, unsigned int n
 			node->needs[i].node->index, number, node->index);
 }
 
-/* A child is a cluster of its own, under the number of the graph that is printed before it and counted on. */
+/* A child or a body is a cluster of its own, under the number of the graph that is printed before it and counted on. */
 static void graph_print(FILE *file, const struct graph *graph, unsigned int *numbers, unsigned int flags)
 {
 	unsigned int number = (*numbers)++;
@@ -64,6 +70,9 @@ static void graph_print(FILE *file, const struct graph *graph, unsigned int *num
 	for (uint32_t i = 0; i < graph->node_count; i++)
 		if (graph->nodes[i]->work.type == CU_GRAPH_NODE_TYPE_GRAPH)
 			graph_print(file, graph->nodes[i]->work.child, numbers, flags);
+	for (uint32_t i = 0; i < graph->node_count; i++)
+		for (uint32_t j = 0; graph->nodes[i]->work.type == CU_GRAPH_NODE_TYPE_CONDITIONAL && j < graph->nodes[i]->work.branch.count; j++)
+			graph_print(file, graph->nodes[i]->work.branch.bodies[j], numbers, flags);
 	fprintf(file, "}\n");
 }
 

@@ -39,9 +39,10 @@ static void part_end(struct call *call, uint64_t wire)
 	call_post(call);
 }
 
-/* The parts' handles are ended with them; the first part has the exec's own. */
+/* The parts' handles are ended with them, and those of bodies with their part's. */
 static void parts_end(struct call *call, struct graph_plan *plan)
 {
+	graph_plan_wires_end(plan);
 	for (uint32_t i = 0; i < plan->part_count; i++) {
 		if (!plan->parts[i].wire)
 			continue;
@@ -92,13 +93,15 @@ static struct context *graph_context(const struct call *call, const struct graph
 	return call->context;
 }
 
-static CUresult instantiate(struct call *call, CUgraphExec *exec_out, CUgraph hGraph, uint64_t flags, uint64_t *error_out)
+static CUresult instantiate(struct call *call, CUgraphExec *exec_out, CUgraph hGraph, uint64_t flags, uint64_t *error_out,
+			    bool *unused_out)
 {
 	struct graph_exec *exec;
 	struct graph *graph;
 	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
 	*error_out = 0;
+	*unused_out = false;
 	if (!exec_out || (flags & ~15ull))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH)
@@ -108,8 +111,13 @@ static CUresult instantiate(struct call *call, CUgraphExec *exec_out, CUgraph hG
 		return result;
 	graph_lock();
 	graph = graph_find(hGraph);
-	if (!graph) {
+	if (!graph || graph_is_body(graph)) {
 		result = CUDA_ERROR_INVALID_VALUE;
+		goto unlock;
+	}
+	/* The values of conditions are there once. */
+	if (graph->made && handle_live(OBJECT_GRAPHEXEC, graph->made)) {
+		result = CUDA_ERROR_NOT_SUPPORTED;
 		goto unlock;
 	}
 	exec->context = graph_context(call, graph);
@@ -120,6 +128,8 @@ static CUresult instantiate(struct call *call, CUgraphExec *exec_out, CUgraph hG
 	exec->holder = graph_new();
 	if (!exec->holder || graph_holds_clone(graph, exec->holder))
 		result = CUDA_ERROR_OUT_OF_MEMORY;
+	if (!result)
+		result = graph_plan_conditions(exec->plan, unused_out);
 	graph_unlock();
 	call_in(call, exec->context);
 	if (!result)
@@ -135,6 +145,13 @@ static CUresult instantiate(struct call *call, CUgraphExec *exec_out, CUgraph hG
 		result = CUDA_ERROR_OUT_OF_MEMORY;
 		parts_end(call, exec->plan);
 		goto put_plan;
+	}
+	if (graph_plan_branches(exec->plan)) {
+		graph_lock();
+		graph = graph_find(hGraph);
+		if (graph)
+			graph->made = exec->handle;
+		graph_unlock();
 	}
 	*exec_out = (CUgraphExec)(uintptr_t)exec->handle;
 	return CUDA_SUCCESS;
@@ -157,15 +174,17 @@ CUresult do_cuGraphInstantiateWithFlags(struct call *call, CUgraphExec *phGraphE
 					unsigned long long flags)
 {
 	uint64_t error;
+	bool unused;
 
-	return instantiate(call, phGraphExec, hGraph, flags, &error);
+	return instantiate(call, phGraphExec, hGraph, flags, &error, &unused);
 }
 
 CUresult do_cuGraphInstantiate_v2(struct call *call, CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode,
 				  char *logBuffer, size_t bufferSize)
 {
 	uint64_t error;
-	CUresult result = instantiate(call, phGraphExec, hGraph, 0, &error);
+	bool unused;
+	CUresult result = instantiate(call, phGraphExec, hGraph, 0, &error, &unused);
 
 	if (phErrorNode)
 		*phErrorNode = (CUgraphNode)(uintptr_t)error;
@@ -185,12 +204,14 @@ CUresult do_cuGraphInstantiateWithParams(struct call *call, CUgraphExec *phGraph
 {
 	uint64_t error;
 	CUresult result;
+	bool unused;
 
 	if (!p)
 		return CUDA_ERROR_INVALID_VALUE;
-	result = instantiate(call, phGraphExec, hGraph, p->flags, &error);
+	result = instantiate(call, phGraphExec, hGraph, p->flags, &error, &unused);
 	p->hErrNode_out = (CUgraphNode)(uintptr_t)error;
 	p->result_out = !result ? CUDA_GRAPH_INSTANTIATE_SUCCESS :
+		unused ? CUDA_GRAPH_INSTANTIATE_CONDITIONAL_HANDLE_UNUSED :
 		error && result == CUDA_ERROR_INVALID_VALUE ? CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE :
 							      CUDA_GRAPH_INSTANTIATE_ERROR;
 	if (!result && (p->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD))
@@ -211,6 +232,7 @@ static void exec_end(struct call *call, struct graph_exec *exec, bool tell)
 		if (exec->done)
 			do_cuEventDestroy_v2(call, exec->done);
 	} else {
+		graph_plan_wires_end(exec->plan);
 		for (uint32_t i = 0; i < exec->plan->part_count; i++)
 			if (exec->plan->parts[i].wire)
 				handle_end(exec->plan->parts[i].wire);
@@ -505,10 +527,15 @@ static CUresult launch_capture(struct call *call, struct graph_exec *exec, uint6
 {
 	struct graph_plan *plan = exec->plan;
 	struct graph_work work = { .type = CU_GRAPH_NODE_TYPE_GRAPH };
-	CUgraphNode *handles = malloc((plan->step_count + 1u) * sizeof(CUgraphNode));
-	CUgraphNode *needs = malloc((plan->step_count + 1u) * sizeof(CUgraphNode));
+	CUgraphNode *handles;
+	CUgraphNode *needs;
 	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
+	/* It would be a child. */
+	if (graph_plan_branches(plan))
+		return CUDA_ERROR_NOT_SUPPORTED;
+	handles = malloc((plan->step_count + 1u) * sizeof(CUgraphNode));
+	needs = malloc((plan->step_count + 1u) * sizeof(CUgraphNode));
 	graph_lock();
 	work.child = graph_new();
 	if (!work.child || !handles || !needs)

@@ -34,6 +34,21 @@ struct graph_step {
 	uint64_t staging; /* device address; 0: no host side */
 	uint64_t staging_size;
 	void *staging_owner;
+	bool mapped; /* in a body: what is page-locked is reached where it lies */
+	/* conditional nodes: a plan and a handle at the worker for each body, owned */
+	struct graph_plan **bodies;
+	uint64_t *wires;
+};
+
+/* A condition as it was when the plan was made. */
+struct graph_plan_condition {
+	uint64_t handle;
+	struct context *context;
+	uint32_t value;
+	uint32_t flags;
+	uint32_t phase; /* of all that uses it */
+	bool used;
+	bool looked_at; /* by a conditional node */
 };
 
 struct graph_part {
@@ -52,6 +67,11 @@ struct graph_plan {
 	bool plain; /* one part, and nothing for the host to do */
 	bool stages; /* some host memory */
 	bool allocates; /* has steps that allocate or free */
+	/* bodies: the plan that they are in, and the context that their kernels have to be of */
+	struct graph_plan *parent;
+	struct context *body_context;
+	uint32_t condition_count;
+	struct graph_plan_condition *conditions;
 };
 
 struct graph_exec {
@@ -75,6 +95,16 @@ struct graph_exec *graph_exec_find(CUgraphExec handle);
 /* Flatten @graph. With the graph lock; INVALID_VALUE with @error_out for a cycle. */
 CUresult graph_plan_new(struct context *context, const struct graph *graph, struct graph_plan **plan_out,
 			uint64_t *error_out);
+/*
+ * Conditions belong to one of the driver's graphs, so all that uses one has to be in one part: NOT_SUPPORTED otherwise, and the log
+ * says so. INVALID_VALUE with @unused_out where no node looks at one. With the lock.
+ */
+CUresult graph_plan_conditions(struct graph_plan *plan, bool *unused_out);
+/* Are there any, in bodies too? */
+bool graph_plan_branches(const struct graph_plan *plan);
+/* Handles of bodies at the worker have ended with the plan's; or go over to one that takes its place. */
+void graph_plan_wires_end(struct graph_plan *plan);
+void graph_plan_wires_move(struct graph_plan *from, struct graph_plan *to);
 /* Staging for what is new in it; without the lock. */
 CUresult graph_plan_stage(struct call *call, struct graph_plan *plan);
 void graph_plan_put(struct graph_plan *plan);
@@ -86,8 +116,10 @@ bool graph_step_is_down(const struct graph_step *step);
 bool graph_step_is_host(const struct graph_step *step);
 
 /* Describe a part of @plan under handle @wire. Without the lock. */
-CUresult graph_part_send(struct call *call, const struct graph_plan *plan, uint32_t part, uint64_t wire);
-/* The same for one step alone, needing nothing. */
-CUresult graph_step_send(struct call *call, const struct graph_step *step, uint64_t wire);
+CUresult graph_part_send(struct call *call, struct graph_plan *plan, uint32_t part, uint64_t wire);
+/* The same for one step alone, needing nothing; not for a conditional one. */
+CUresult graph_step_send(struct call *call, struct graph_step *step, uint64_t wire);
+/* A copy of a body: its page-locked sides. */
+CUresult graph_step_expose(struct call *call, const struct graph_step *step);
 
 #endif

@@ -17,7 +17,6 @@
 #define KERNEL_V1_SIZE sizeof(CUDA_KERNEL_NODE_PARAMS_v1)
 static_assert(KERNEL_V1_SIZE == offsetof(CUDA_KERNEL_NODE_PARAMS, kern), "version 1 is the beginning of version 2");
 
-#define NO_CONDITIONS "conditional nodes are decided on the device, and their bodies would have to be staged there"
 #define NO_SEMAPHORES "semaphores of other APIs are this machine's, and the GPU is not"
 
 /* ---- adding ---- */
@@ -129,6 +128,8 @@ static CUresult child_work(CUgraph hChild, bool moves, struct graph_work *work_o
 	child = graph_find(hChild);
 	if (!child || graph_depth(child) >= GRAPH_DEPTH_MAX || (moves && (child->owner || child->capturing)))
 		result = CUDA_ERROR_INVALID_VALUE;
+	else if (graph_branches(child))
+		result = CUDA_ERROR_NOT_SUPPORTED;
 	else
 		work.child = moves ? child : graph_clone(child);
 	if (!result && !work.child)
@@ -256,7 +257,7 @@ CUresult graph_work_of(struct call *call, CUgraphNodeParams *p, struct graph_wor
 		memcpy(&words, &p->memOp, sizeof(words));
 		return graph_work_words(call, &words, work_out);
 	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
-		return call_refuse(call, NO_CONDITIONS);
+		break; /* can't be changed; and to be made it has to know its graph */
 	case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
 	case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
 		return call_refuse(call, NO_SEMAPHORES);
@@ -277,12 +278,22 @@ CUresult do_cuGraphAddNode_v2(struct call *call, CUgraphNode *phGraphNode, CUgra
 			      size_t numDependencies, CUgraphNodeParams *nodeParams)
 {
 	struct graph_work work;
+	CUgraph *bodies = NULL;
 	CUresult result;
 
 	if (!nodeParams || !is_zero(nodeParams->reserved0, sizeof(nodeParams->reserved0)) || nodeParams->reserved2)
 		return CUDA_ERROR_INVALID_VALUE;
-	result = graph_work_of(call, nodeParams, &work);
-	return result ? result : add(call, phGraphNode, hGraph, dependencies, dependencyData, numDependencies, &work);
+	if (nodeParams->type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
+		result = graph_work_branch(call, hGraph, &nodeParams->conditional, &work);
+		bodies = result ? NULL : work.branch.handles;
+	} else {
+		result = graph_work_of(call, nodeParams, &work);
+	}
+	if (!result)
+		result = add(call, phGraphNode, hGraph, dependencies, dependencyData, numDependencies, &work);
+	if (!result && bodies)
+		nodeParams->conditional.phGraph_out = bodies;
+	return result;
 }
 
 CUresult do_cuGraphAddNode(struct call *call, CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,

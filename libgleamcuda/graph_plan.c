@@ -24,13 +24,13 @@
 
 bool graph_step_is_up(const struct graph_step *step)
 {
-	return step->work.type == CU_GRAPH_NODE_TYPE_MEMCPY && step->box.src_place != PLACE_DEVICE &&
+	return step->work.type == CU_GRAPH_NODE_TYPE_MEMCPY && !step->mapped && step->box.src_place != PLACE_DEVICE &&
 	       step->box.dst_place == PLACE_DEVICE;
 }
 
 bool graph_step_is_down(const struct graph_step *step)
 {
-	return step->work.type == CU_GRAPH_NODE_TYPE_MEMCPY && step->box.src_place == PLACE_DEVICE &&
+	return step->work.type == CU_GRAPH_NODE_TYPE_MEMCPY && !step->mapped && step->box.src_place == PLACE_DEVICE &&
 	       step->box.dst_place != PLACE_DEVICE;
 }
 
@@ -38,7 +38,7 @@ bool graph_step_is_down(const struct graph_step *step)
 bool graph_step_is_host(const struct graph_step *step)
 {
 	return step->work.type == CU_GRAPH_NODE_TYPE_HOST ||
-	       (step->work.type == CU_GRAPH_NODE_TYPE_MEMCPY && step->box.src_place != PLACE_DEVICE &&
+	       (step->work.type == CU_GRAPH_NODE_TYPE_MEMCPY && !step->mapped && step->box.src_place != PLACE_DEVICE &&
 		step->box.dst_place != PLACE_DEVICE);
 }
 
@@ -52,6 +52,12 @@ void graph_step_device(const struct graph_step *step, struct graph_box *box_out)
 {
 	struct graph_box box = step->box;
 
+	if (step->mapped) {
+		box.src = exposed_device(box.src);
+		box.dst = exposed_device(box.dst);
+		*box_out = box;
+		return;
+	}
 	/* In staging rows and slices lie without gaps. */
 	if (graph_step_is_up(step)) {
 		box.src = step->staging;
@@ -105,6 +111,28 @@ static bool step_is_of(const struct graph_step *step, const struct session *s)
 	return !context || context->session == s;
 }
 
+/*
+ * A body holds what a device can start by itself: copies between device memory and page-locked memory that it reaches where it lies.
+ * Its kernels are all of the context of the condition.
+ */
+static CUresult body_step_check(const struct graph_plan *plan, struct graph_step *step)
+{
+	switch ((int)step->work.type) {
+	case CU_GRAPH_NODE_TYPE_KERNEL:
+	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+		return step->work.context == plan->body_context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+	case CU_GRAPH_NODE_TYPE_MEMCPY:
+		step->mapped = true;
+		return step->box.src_place == PLACE_PAGEABLE || step->box.dst_place == PLACE_PAGEABLE ? CUDA_ERROR_NOT_SUPPORTED :
+												       CUDA_SUCCESS;
+	case CU_GRAPH_NODE_TYPE_MEMSET:
+	case CU_GRAPH_NODE_TYPE_EMPTY:
+		return CUDA_SUCCESS;
+	default:
+		return CUDA_ERROR_NOT_SUPPORTED;
+	}
+}
+
 static CUresult step_add(struct folding *f, const struct graph_node *node, const uint32_t *needs,
 			 const CUgraphEdgeData *data, uint32_t need_count)
 {
@@ -154,9 +182,75 @@ static CUresult step_add(struct folding *f, const struct graph_node *node, const
 	result = graph_work_clone(&node->work, &step->work);
 	if (!result && step->work.type == CU_GRAPH_NODE_TYPE_MEMCPY)
 		result = graph_box_of(&step->work.copy, &step->box);
+	if (!result && plan->parent)
+		result = body_step_check(plan, step);
 	if (!result && !step_is_of(step, plan->context->session)) {
 		gleam_log("a graph can't span the GPUs of two servers");
 		result = CUDA_ERROR_NOT_SUPPORTED;
+	}
+	return result;
+}
+
+static CUresult graph_fold(struct folding *f, const struct graph *graph, const uint32_t *before, uint32_t before_count,
+			   uint32_t *last_out);
+
+static CUresult conditions_note(struct graph_plan *plan, const struct graph *graph)
+{
+	if (!graph->condition_count)
+		return CUDA_SUCCESS;
+	plan->conditions = calloc(graph->condition_count, sizeof(plan->conditions[0]));
+	if (!plan->conditions)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	for (uint32_t i = 0; i < graph->condition_count; i++) {
+		const struct graph_condition *c = graph->conditions[i];
+
+		plan->conditions[plan->condition_count++] = (struct graph_plan_condition){
+			.handle = c->handle, .context = c->context, .value = c->value, .flags = c->flags,
+		};
+	}
+	return CUDA_SUCCESS;
+}
+
+/* One part, all of it the device's. */
+static CUresult body_cut(struct graph_plan *plan)
+{
+	plan->part_count = 1;
+	plan->parts = calloc(1, sizeof(plan->parts[0]));
+	if (!plan->parts)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	plan->parts[0].count = plan->step_count;
+	for (uint32_t i = 0; i < plan->step_count; i++)
+		plan->steps[i].place = i;
+	return CUDA_SUCCESS;
+}
+
+/* Bodies of the conditional node whose step was added last: plans of their own. */
+static CUresult bodies_fold(struct folding *f, const struct graph_node *node)
+{
+	struct graph_step *step = &f->plan->steps[f->plan->step_count - 1];
+	uint32_t count = node->work.branch.count;
+	CUresult result = CUDA_SUCCESS;
+
+	step->bodies = calloc(count, sizeof(struct graph_plan *));
+	if (!step->bodies)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	for (uint32_t i = 0; i < count && !result; i++) {
+		struct folding below = { .plan = calloc(1, sizeof(*below.plan)) };
+
+		if (!below.plan)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		step->bodies[i] = below.plan;
+		below.plan->refs = 1;
+		below.plan->context = f->plan->context;
+		below.plan->parent = f->plan;
+		below.plan->body_context = node->work.context;
+		result = conditions_note(below.plan, node->work.branch.bodies[i]);
+		if (!result)
+			result = graph_fold(&below, node->work.branch.bodies[i], NULL, 0, NULL);
+		if (!result)
+			result = body_cut(below.plan);
+		if (result)
+			f->error = below.error;
 	}
 	return result;
 }
@@ -204,6 +298,8 @@ static CUresult graph_fold(struct folding *f, const struct graph *graph, const u
 		/* A child's nodes come behind a step of their own, and those that need the child behind their common end. */
 		if (!result && node->work.type == CU_GRAPH_NODE_TYPE_GRAPH)
 			result = graph_fold(f, node->work.child, &first, 1, &steps[order[i]]);
+		if (!result && node->work.type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+			result = bodies_fold(f, node);
 		if (result && !f->error)
 			f->error = node->handle;
 	}
@@ -290,6 +386,27 @@ static CUresult plan_cut(struct graph_plan *plan)
 
 /* ---- birth and death ---- */
 
+/* What has no staging yet. Lock held. */
+static void plan_free_locked(struct graph_plan *plan)
+{
+	for (uint32_t i = 0; i < plan->step_count; i++) {
+		struct graph_step *step = &plan->steps[i];
+
+		for (uint32_t j = 0; step->bodies && j < step->work.branch.count; j++)
+			if (step->bodies[j])
+				plan_free_locked(step->bodies[j]);
+		free(step->bodies);
+		free(step->wires);
+		graph_work_free(&step->work);
+		free(step->needs);
+		free(step->data);
+	}
+	free(plan->steps);
+	free(plan->parts);
+	free(plan->conditions);
+	free(plan);
+}
+
 CUresult graph_plan_new(struct context *context, const struct graph *graph, struct graph_plan **plan_out,
 			uint64_t *error_out)
 {
@@ -301,7 +418,9 @@ CUresult graph_plan_new(struct context *context, const struct graph *graph, stru
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	f.plan->refs = 1;
 	f.plan->context = context;
-	result = graph_fold(&f, graph, NULL, 0, NULL);
+	result = conditions_note(f.plan, graph);
+	if (!result)
+		result = graph_fold(&f, graph, NULL, 0, NULL);
 	if (!result)
 		result = plan_cut(f.plan);
 	if (!result) {
@@ -310,19 +429,43 @@ CUresult graph_plan_new(struct context *context, const struct graph *graph, stru
 	}
 	*error_out = f.error;
 	/* Works of a failed plan may hold memory of allocation nodes, but never a child: the lock that is held will do. */
-	for (uint32_t i = 0; i < f.plan->step_count; i++) {
-		graph_work_free(&f.plan->steps[i].work);
-		free(f.plan->steps[i].needs);
-		free(f.plan->steps[i].data);
+	plan_free_locked(f.plan);
+	return result;
+}
+
+/* Page-locked memory in bodies: reached by the device itself. */
+static CUresult bodies_expose(struct call *call, const struct graph_plan *plan)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	for (uint32_t i = 0; i < plan->step_count && !result; i++) {
+		const struct graph_step *step = &plan->steps[i];
+
+		if (step->mapped)
+			result = graph_step_expose(call, step);
+		for (uint32_t j = 0; step->bodies && j < step->work.branch.count && !result; j++)
+			result = bodies_expose(call, step->bodies[j]);
 	}
-	free(f.plan->steps);
-	free(f.plan->parts);
-	free(f.plan);
+	return result;
+}
+
+CUresult graph_step_expose(struct call *call, const struct graph_step *step)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	if (step->box.src_place == PLACE_PINNED)
+		result = exposed_need(call, step->box.src);
+	if (!result && step->box.dst_place == PLACE_PINNED)
+		result = exposed_need(call, step->box.dst);
 	return result;
 }
 
 CUresult graph_plan_stage(struct call *call, struct graph_plan *plan)
 {
+	CUresult exposed = bodies_expose(call, plan);
+
+	if (exposed)
+		return exposed;
 	for (uint32_t i = 0; plan->stages && i < plan->step_count; i++) {
 		struct graph_step *step = &plan->steps[i];
 		CUresult result;
@@ -345,6 +488,16 @@ void graph_plan_put(struct graph_plan *plan)
 
 	if (!plan || __atomic_sub_fetch(&plan->refs, 1, __ATOMIC_ACQ_REL))
 		return;
+	/* Bodies have no staging, and no launch holds one by itself. */
+	graph_lock();
+	for (uint32_t i = 0; i < plan->step_count; i++) {
+		for (uint32_t j = 0; plan->steps[i].bodies && j < plan->steps[i].work.branch.count; j++)
+			plan_free_locked(plan->steps[i].bodies[j]);
+		free(plan->steps[i].bodies);
+		free(plan->steps[i].wires);
+	}
+	graph_unlock();
+	free(plan->conditions);
 	call_start(&call, plan->context->session, plan->context);
 	graph_lock();
 	for (uint32_t i = 0; i < plan->step_count; i++)
@@ -367,6 +520,8 @@ void graph_plan_put(struct graph_plan *plan)
 }
 
 /* ---- telling the worker ---- */
+
+static CUresult nodes_send(struct call *call, struct graph_plan *plan, uint32_t part, uint64_t wire);
 
 /* Needs of a step in its part, as places. Those of earlier parts are kept by the order of the stream. */
 struct needed {
@@ -521,7 +676,50 @@ static CUresult empty_send(struct call *call, uint64_t wire, const uint32_t *nee
 	return CUDA_SUCCESS;
 }
 
-static CUresult node_send(struct call *call, const struct graph_step *step, uint64_t wire, const uint32_t *needs,
+static CUresult condition_send(struct call *call, const struct graph_plan_condition *c, uint64_t wire)
+{
+	struct msg_gleamGraphCondition m = { .graph = wire, .index = c->context->index, .handle = c->handle, .value = c->value,
+					     .flags = c->flags };
+	CUresult result = call_open(call, OP_gleamGraphCondition, msg_gleamGraphCondition_size(&m));
+
+	if (result)
+		return result;
+	msg_gleamGraphCondition_put(&call->w, &m);
+	call_post(call);
+	return CUDA_SUCCESS;
+}
+
+/* The bodies get handles that have no data: none of the program's. */
+static CUresult branch_send(struct call *call, struct graph_step *step, uint64_t wire, const uint32_t *needs,
+			    uint32_t need_count)
+{
+	uint32_t count = step->work.branch.count;
+	struct msg_gleamGraphBranch m = {
+		.graph = wire, .index = step->work.context->index, .needs = needs, .needs_count = need_count,
+		.handle = step->work.branch.condition, .kind = (uint32_t)step->work.branch.kind, .bodies_count = count,
+	};
+	CUresult result = CUDA_SUCCESS;
+
+	step->wires = calloc(count, sizeof(step->wires[0]));
+	if (!step->wires)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	for (uint32_t i = 0; i < count; i++) {
+		step->wires[i] = handle_new(OBJECT_GRAPHEXEC, step->bodies[i]->context, NULL);
+		if (!step->wires[i])
+			return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	m.bodies = step->wires;
+	result = call_open(call, OP_gleamGraphBranch, msg_gleamGraphBranch_size(&m));
+	if (result)
+		return result;
+	msg_gleamGraphBranch_put(&call->w, &m);
+	call_post(call);
+	for (uint32_t i = 0; i < count && !result; i++)
+		result = nodes_send(call, step->bodies[i], 0, step->wires[i]);
+	return result;
+}
+
+static CUresult node_send(struct call *call, struct graph_step *step, uint64_t wire, const uint32_t *needs,
 			  uint32_t need_count)
 {
 	switch (step->work.type) {
@@ -533,6 +731,8 @@ static CUresult node_send(struct call *call, const struct graph_step *step, uint
 		return fill_send(call, step, wire, needs, need_count);
 	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
 		return words_send(call, step, wire, needs, need_count);
+	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+		return branch_send(call, step, wire, needs, need_count);
 	default:
 		/* Allocations and frees too: their memory is there in any case. */
 		return empty_send(call, wire, needs, need_count);
@@ -576,14 +776,17 @@ static CUresult begin_send(struct call *call, uint64_t wire)
 	return CUDA_SUCCESS;
 }
 
-CUresult graph_part_send(struct call *call, const struct graph_plan *plan, uint32_t part, uint64_t wire)
+static CUresult nodes_send(struct call *call, struct graph_plan *plan, uint32_t part, uint64_t wire)
 {
 	struct needed needs = { .count = 0 };
 	uint32_t room = 0;
-	CUresult result = begin_send(call, wire);
+	CUresult result = CUDA_SUCCESS;
 
+	for (uint32_t i = 0; i < plan->condition_count && !result; i++)
+		if (plan->parent || plan->conditions[i].phase == part)
+			result = condition_send(call, &plan->conditions[i], wire);
 	for (uint32_t i = 0; i < plan->step_count && !result; i++) {
-		const struct graph_step *step = &plan->steps[i];
+		struct graph_step *step = &plan->steps[i];
 		uint32_t inlined;
 
 		if (step->phase != part || step->place == NO_PLACE)
@@ -604,7 +807,14 @@ CUresult graph_part_send(struct call *call, const struct graph_plan *plan, uint3
 	return result;
 }
 
-CUresult graph_step_send(struct call *call, const struct graph_step *step, uint64_t wire)
+CUresult graph_part_send(struct call *call, struct graph_plan *plan, uint32_t part, uint64_t wire)
+{
+	CUresult result = begin_send(call, wire);
+
+	return result ? result : nodes_send(call, plan, part, wire);
+}
+
+CUresult graph_step_send(struct call *call, struct graph_step *step, uint64_t wire)
 {
 	CUresult result = begin_send(call, wire);
 

@@ -19,6 +19,22 @@
 
 /* ---- a whole one ---- */
 
+static CUgraphExecUpdateResult plan_compare(const struct graph_plan *old, const struct graph_plan *new,
+					    uint64_t *error_out);
+
+/* Values and what looks at them go with the new graph: what a node is stays. */
+static CUgraphExecUpdateResult branch_compare(const struct graph_step *old, const struct graph_step *new, uint64_t *error_out)
+{
+	CUgraphExecUpdateResult result = CU_GRAPH_EXEC_UPDATE_SUCCESS;
+
+	if (old->work.branch.kind != new->work.branch.kind || old->work.branch.count != new->work.branch.count ||
+	    old->work.context != new->work.context)
+		return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+	for (uint32_t i = 0; i < new->work.branch.count && !result; i++)
+		result = plan_compare(old->bodies[i], new->bodies[i], error_out);
+	return result;
+}
+
 static CUgraphExecUpdateResult step_compare(const struct graph_step *old, const struct graph_step *new)
 {
 	if (old->need_count != new->need_count ||
@@ -56,7 +72,9 @@ static CUgraphExecUpdateResult plan_compare(const struct graph_plan *old, const 
 		return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
 	for (uint32_t i = 0; i < new->step_count && !result; i++) {
 		result = step_compare(&old->steps[i], &new->steps[i]);
-		if (result)
+		if (!result && new->steps[i].work.type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+			result = branch_compare(&old->steps[i], &new->steps[i], error_out);
+		if (result && !*error_out)
 			*error_out = new->steps[i].origin;
 	}
 	return result;
@@ -73,7 +91,18 @@ static bool plan_cut_alike(const struct graph_plan *old, const struct graph_plan
 	return true;
 }
 
-static CUresult part_update(struct call *call, const struct graph_plan *plan, uint32_t part, uint64_t wire)
+/* Nodes go on being named as in the graph that it was made of. */
+static void plan_name(struct graph_plan *plan, const struct graph_plan *old)
+{
+	for (uint32_t i = 0; i < plan->step_count; i++) {
+		plan->steps[i].origin = old->steps[i].origin;
+		plan->steps[i].enabled = old->steps[i].enabled;
+		for (uint32_t j = 0; plan->steps[i].bodies && j < plan->steps[i].work.branch.count; j++)
+			plan_name(plan->steps[i].bodies[j], old->steps[i].bodies[j]);
+	}
+}
+
+static CUresult part_update(struct call *call, struct graph_plan *plan, uint32_t part, uint64_t wire)
 {
 	struct msg_gleamGraphUpdate m = { .stream = WIRE_STREAM_LEGACY, .graph = wire };
 	CUresult result;
@@ -100,6 +129,7 @@ static CUresult update(struct call *call, CUgraphExec hGraphExec, CUgraph hGraph
 	struct graph *graph;
 	CUresult result;
 	uint64_t error = 0;
+	bool unused;
 
 	if (!exec)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -108,10 +138,14 @@ static CUresult update(struct call *call, CUgraphExec hGraphExec, CUgraph hGraph
 	old = exec->plan;
 	graph_lock();
 	graph = graph_find(hGraph);
-	result = graph ? graph_plan_new(exec->context, graph, &plan, &error) : CUDA_ERROR_INVALID_VALUE;
+	result = graph && !graph_is_body(graph) ? graph_plan_new(exec->context, graph, &plan, &error) : CUDA_ERROR_INVALID_VALUE;
+	if (!result)
+		result = graph_plan_conditions(plan, &unused);
 	graph_unlock();
-	if (result)
+	if (result) {
+		graph_plan_put(plan);
 		return result;
+	}
 	info->result = plan_compare(old, plan, &error);
 	info->errorNode = (CUgraphNode)(uintptr_t)error;
 	if (!info->result && !plan_cut_alike(old, plan))
@@ -126,16 +160,15 @@ static CUresult update(struct call *call, CUgraphExec hGraphExec, CUgraph hGraph
 		if (plan->parts[i].wire)
 			result = part_update(call, plan, i, plan->parts[i].wire);
 	}
+	/* Those of the description: they have ended with it. */
+	graph_plan_wires_end(plan);
 	if (result) {
 		info->result = CU_GRAPH_EXEC_UPDATE_ERROR;
 		graph_plan_put(plan);
 		return result;
 	}
-	/* Nodes go on being named as in the graph that it was made of. */
-	for (uint32_t i = 0; i < plan->step_count; i++) {
-		plan->steps[i].origin = old->steps[i].origin;
-		plan->steps[i].enabled = old->steps[i].enabled;
-	}
+	graph_plan_wires_move(old, plan);
+	plan_name(plan, old);
 	exec->plan = plan;
 	graph_plan_put(old);
 	return CUDA_SUCCESS;
@@ -169,19 +202,38 @@ CUresult do_cuGraphExecUpdate(struct call *call, CUgraphExec hGraphExec, CUgraph
 
 /* ---- a single node ---- */
 
-/* The step of a node of the graph that @exec was made of. */
-static struct graph_step *step_of(struct graph_exec *exec, CUgraphNode hNode)
+/* Where a node is in what was made: its plan, its step there, and what the worker calls the graph that it is in. */
+struct found {
+	struct graph_plan *plan;
+	struct graph_step *step;
+	uint64_t wire;
+};
+
+/* @body: the plan's handle at the worker, 0 for the whole, whose parts have theirs. */
+static bool step_seek(struct graph_plan *plan, uint64_t body, uint64_t node, struct found *found_out)
 {
-	for (uint32_t i = 0; hNode && i < exec->plan->step_count; i++)
-		if (exec->plan->steps[i].origin == (uint64_t)(uintptr_t)hNode)
-			return &exec->plan->steps[i];
-	return NULL;
+	for (uint32_t i = 0; node && i < plan->step_count; i++) {
+		struct graph_step *step = &plan->steps[i];
+
+		if (step->origin == node) {
+			*found_out = (struct found){ plan, step, body ? body : plan->parts[step->phase].wire };
+			return true;
+		}
+		for (uint32_t j = 0; step->bodies && step->wires && j < step->work.branch.count; j++)
+			if (step_seek(step->bodies[j], step->wires[j], node, found_out))
+				return true;
+	}
+	return false;
 }
 
-static CUresult step_tell(struct call *call, struct graph_exec *exec, const struct graph_step *step)
+static bool step_of(struct graph_exec *exec, CUgraphNode hNode, struct found *found_out)
 {
-	struct msg_gleamGraphSet m = { .stream = WIRE_STREAM_LEGACY, .graph = exec->plan->parts[step->phase].wire,
-				       .place = step->place };
+	return exec && step_seek(exec->plan, 0, (uint64_t)(uintptr_t)hNode, found_out);
+}
+
+static CUresult step_tell(struct call *call, struct graph_exec *exec, struct graph_step *step, uint64_t wire)
+{
+	struct msg_gleamGraphSet m = { .stream = WIRE_STREAM_LEGACY, .graph = wire, .place = step->place };
 	CUresult result;
 
 	if (step->place == NO_PLACE || step->work.type == CU_GRAPH_NODE_TYPE_EMPTY)
@@ -209,6 +261,9 @@ static CUresult step_restage(struct call *call, const struct graph_step *step, s
 		return result;
 	if (step_compare(step, new))
 		return CUDA_ERROR_INVALID_VALUE;
+	if (new->mapped)
+		return new->box.src_place == PLACE_PAGEABLE || new->box.dst_place == PLACE_PAGEABLE ? CUDA_ERROR_NOT_SUPPORTED :
+												     graph_step_expose(call, new);
 	if (!graph_step_is_up(new) && !graph_step_is_down(new))
 		return CUDA_SUCCESS;
 	if (new->box.width * new->box.rows * new->box.depth <= step->staging_size)
@@ -221,13 +276,15 @@ static CUresult step_restage(struct call *call, const struct graph_step *step, s
 static CUresult set(struct call *call, CUgraphExec hGraphExec, CUgraphNode hNode, struct graph_work *work)
 {
 	struct graph_exec *exec = graph_exec_find(hGraphExec);
-	struct graph_step *step = exec ? step_of(exec, hNode) : NULL;
+	struct graph_step *step;
 	struct graph_work old = *work;
 	CUresult result = CUDA_ERROR_INVALID_VALUE;
 	struct graph_step new;
+	struct found found;
 
-	if (!step || step->work.type != work->type)
+	if (!step_of(exec, hNode, &found) || found.step->work.type != work->type)
 		goto free_old;
+	step = found.step;
 	call_in(call, exec->context);
 	if (work->type == CU_GRAPH_NODE_TYPE_KERNEL && work->context != step->work.context)
 		goto free_old;
@@ -241,7 +298,7 @@ static CUresult set(struct call *call, CUgraphExec hGraphExec, CUgraphNode hNode
 	}
 	result = work->type == CU_GRAPH_NODE_TYPE_MEMCPY ? step_restage(call, step, &new) : CUDA_SUCCESS;
 	if (!result)
-		result = step_tell(call, exec, &new);
+		result = step_tell(call, exec, &new, found.wire);
 	if (result) {
 		if (new.staging != step->staging)
 			memory_give(call, new.staging, new.staging_size, new.staging_owner);
@@ -340,16 +397,16 @@ CUresult do_cuGraphExecChildGraphNodeSetParams(struct call *call, CUgraphExec hG
 					       CUgraph childGraph)
 {
 	struct graph_exec *exec = graph_exec_find(hGraphExec);
-	struct graph_step *first = exec ? step_of(exec, hNode) : NULL;
 	struct graph_plan *plan = NULL;
 	CUresult result = CUDA_ERROR_INVALID_VALUE;
+	struct found found;
 	struct graph *graph;
 	uint64_t error;
 	uint32_t at;
 
-	if (!first || first->work.type != CU_GRAPH_NODE_TYPE_EMPTY)
+	if (!step_of(exec, hNode, &found) || found.step->work.type != CU_GRAPH_NODE_TYPE_EMPTY)
 		return result;
-	at = (uint32_t)(first - exec->plan->steps) + 1;
+	at = (uint32_t)(found.step - found.plan->steps) + 1;
 	graph_lock();
 	graph = graph_find(childGraph);
 	if (graph)
@@ -358,10 +415,10 @@ CUresult do_cuGraphExecChildGraphNodeSetParams(struct call *call, CUgraphExec hG
 	if (result)
 		return result;
 	/* Shape: as many steps, of the same types, behind each other as before. */
-	if (plan->step_count > exec->plan->step_count - at)
+	if (plan->step_count > found.plan->step_count - at || graph_plan_branches(plan))
 		result = CUDA_ERROR_INVALID_VALUE;
 	for (uint32_t i = 0; i < plan->step_count && !result; i++) {
-		const struct graph_step *old = &exec->plan->steps[at + i], *new = &plan->steps[i];
+		const struct graph_step *old = &found.plan->steps[at + i], *new = &plan->steps[i];
 		bool root = !new->need_count;
 
 		if (old->work.type != new->work.type ||
@@ -380,7 +437,7 @@ CUresult do_cuGraphExecChildGraphNodeSetParams(struct call *call, CUgraphExec hG
 		result = graph_work_clone(&plan->steps[i].work, &work);
 		graph_unlock();
 		if (!result)
-			result = set(call, hGraphExec, (CUgraphNode)(uintptr_t)exec->plan->steps[at + i].origin, &work);
+			result = set(call, hGraphExec, (CUgraphNode)(uintptr_t)found.plan->steps[at + i].origin, &work);
 	}
 	graph_plan_put(plan);
 	return result;
@@ -411,15 +468,17 @@ static bool can_be_off(const struct graph_step *step)
 CUresult do_cuGraphNodeSetEnabled(struct call *call, CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int isEnabled)
 {
 	struct graph_exec *exec = graph_exec_find(hGraphExec);
-	struct graph_step *step = exec ? step_of(exec, hNode) : NULL;
 	CUresult result = CUDA_SUCCESS;
+	struct graph_step *step;
+	struct found found;
 
-	if (!step || !can_be_off(step))
+	if (!step_of(exec, hNode, &found) || !can_be_off(found.step))
 		return CUDA_ERROR_INVALID_VALUE;
+	step = found.step;
 	call_in(call, exec->context);
 	if (step->place != NO_PLACE) {
 		struct msg_gleamGraphSwitch m = { .stream = WIRE_STREAM_LEGACY, .place = step->place,
-						  .graph = exec->plan->parts[step->phase].wire, .on = isEnabled != 0 };
+						  .graph = found.wire, .on = isEnabled != 0 };
 
 		result = call_open(call, OP_gleamGraphSwitch, msg_gleamGraphSwitch_size(&m));
 		if (result)
@@ -434,10 +493,10 @@ CUresult do_cuGraphNodeSetEnabled(struct call *call, CUgraphExec hGraphExec, CUg
 CUresult do_cuGraphNodeGetEnabled(struct call *call, CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int *isEnabled)
 {
 	struct graph_exec *exec = graph_exec_find(hGraphExec);
-	const struct graph_step *step = exec ? step_of(exec, hNode) : NULL;
+	struct found found;
 
-	if (!step || !can_be_off(step) || !isEnabled)
+	if (!step_of(exec, hNode, &found) || !can_be_off(found.step) || !isEnabled)
 		return CUDA_ERROR_INVALID_VALUE;
-	*isEnabled = step->enabled;
+	*isEnabled = found.step->enabled;
 	return CUDA_SUCCESS;
 }

@@ -339,6 +339,10 @@ CUresult graph_work_clone(const struct graph_work *work, struct graph_work *clon
 	case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
 		graph_memory_get(work->alloc.memory);
 		return CUDA_SUCCESS;
+	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+		clone_out->branch.bodies = NULL;
+		clone_out->branch.handles = NULL;
+		return CUDA_SUCCESS;
 	default:
 		return CUDA_SUCCESS;
 	}
@@ -359,6 +363,9 @@ void graph_work_free(struct graph_work *work)
 		break;
 	case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
 		graph_memory_put(work->alloc.memory);
+		break;
+	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+		graph_branch_free(work);
 		break;
 	default:
 		break;

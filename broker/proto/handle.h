@@ -32,7 +32,8 @@ enum object_type {
 	OBJECT_LINK = 15,
 	OBJECT_POOL = 16,
 	OBJECT_VMM = 17, /* cuMemCreate */
-	OBJECT_TYPES = 18,
+	OBJECT_CONDITION = 18, /* cuGraphConditionalHandleCreate */
+	OBJECT_TYPES = 19,
 };
 
 #define HANDLE_MARK	 0x15ull

@@ -16,6 +16,7 @@
 #define NODES_MAX    (1u << 20) /* of a graph; frameworks make some ten thousand */
 #define NEEDS_MAX    1024u	/* of one message; more come with gleamGraphEdges */
 #define EDGES_MAX    2048u
+#define CONDITIONS_MAX 65536u /* of a graph */
 #define PARAMS_MAX   32764u
 #define PARAMS_ALIGN 64
 #define WORDS_MAX    256u /* the driver's own limit of a batch */
@@ -25,8 +26,19 @@
  */
 #define NODES_A_COMMAND 32u
 
+struct condition {
+	uint64_t handle; /* the client's */
+	CUgraphConditionalHandle driver;
+};
+
+/*
+ * A body of a conditional node is described and changed as a graph of its own; the rest is its root's, which owns it. Its handle ends
+ * with the root's.
+ */
 struct graph {
-	CUgraph graph;	     /* kept: its nodes are how parts of the made one are named */
+	struct graph *root;  /* itself, but for bodies */
+	uint64_t handle;
+	CUgraph graph;	     /* kept: its nodes are how parts of the made one are named; a body's is the driver's */
 	CUgraphNode *nodes;  /* by place */
 	uint32_t count;
 	uint32_t room;
@@ -34,6 +46,13 @@ struct graph {
 	CUresult failed;  /* the first failure of a node */
 	int last_type;	  /* of the newest node */
 	struct event *gate;
+	/* a root's */
+	uint32_t total; /* nodes, those of bodies too */
+	struct graph **bodies;
+	uint32_t body_count;
+	struct condition *conditions;
+	uint32_t condition_count;
+	struct graph *source; /* what it was updated from, if that has conditions: kernels set those now */
 };
 
 /* ---- birth and end ---- */
@@ -49,15 +68,39 @@ struct event *graph_gate(struct worker *w, uint64_t handle)
 {
 	struct graph *g = graph_of(w, handle);
 
-	return g ? g->gate : NULL;
+	return g ? g->root->gate : NULL;
+}
+
+uint64_t graph_root(struct worker *w, uint64_t handle)
+{
+	struct graph *g = graph_of(w, handle);
+
+	return g ? g->root->handle : handle;
+}
+
+static void graph_bodies_hide(struct worker *w, struct graph *g)
+{
+	for (uint32_t i = 0; i < g->body_count; i++) {
+		if (g->bodies[i]->handle)
+			object_erase(w->tables, g->bodies[i]->handle);
+		g->bodies[i]->handle = 0;
+	}
 }
 
 void graph_own_free(struct worker *w, void *own, bool well)
 {
 	struct graph *g = own;
 
-	if (!g)
+	if (!g || g->root != g)
 		return;
+	graph_own_free(w, g->source, well);
+	graph_bodies_hide(w, g);
+	for (uint32_t i = 0; i < g->body_count; i++) {
+		free(g->bodies[i]->nodes);
+		free(g->bodies[i]);
+	}
+	free(g->bodies);
+	free(g->conditions);
 	if (g->exec && well)
 		w->drv.cuGraphExecDestroy(g->exec);
 	w->drv.cuGraphDestroy(g->graph);
@@ -87,6 +130,8 @@ CUresult worker_do_gleamGraphBegin(struct worker *w, struct cmd *cmd, const stru
 	}
 	o->ctx = cmd->hdr->ctx;
 	o->own = g;
+	g->root = g;
+	g->handle = m->graph;
 	return CUDA_SUCCESS;
 
 destroy:
@@ -101,9 +146,10 @@ free_graph:
 static void graph_end(struct worker *w, uint64_t handle)
 {
 	struct object *o = object_find(w->tables, OBJECT_GRAPHEXEC, handle);
+	struct graph *g = o ? o->own : NULL;
 
-	if (!o)
-		return;
+	if (!o || (g && g->root != g))
+		return; /* a body ends with its root */
 	graph_own_free(w, o->own, true);
 	object_erase(w->tables, handle);
 }
@@ -133,7 +179,7 @@ static CUresult place_find(struct worker *w, uint64_t handle, uint32_t index, co
 
 	if (!g)
 		return CUDA_ERROR_INVALID_HANDLE; /* its beginning failed */
-	if (g->exec || need_count > NEEDS_MAX)
+	if (g->root->exec || need_count > NEEDS_MAX)
 		return CMD_BROKEN;
 	place->graph = g;
 	place->context = NULL;
@@ -142,11 +188,11 @@ static CUresult place_find(struct worker *w, uint64_t handle, uint32_t index, co
 		if (needs[i] >= g->count)
 			return CMD_BROKEN;
 		place->needs[i] = g->nodes[needs[i]];
-		if (!place->needs[i] && !g->failed)
-			g->failed = CUDA_ERROR_INVALID_VALUE;
+		if (!place->needs[i] && !g->root->failed)
+			g->root->failed = CUDA_ERROR_INVALID_VALUE;
 	}
-	if (g->count == NODES_MAX) {
-		g->failed = CUDA_ERROR_OUT_OF_MEMORY;
+	if (g->root->total == NODES_MAX) {
+		g->root->failed = CUDA_ERROR_OUT_OF_MEMORY;
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	if (g->count == g->room) {
@@ -154,18 +200,19 @@ static CUresult place_find(struct worker *w, uint64_t handle, uint32_t index, co
 		CUgraphNode *nodes = realloc(g->nodes, room * sizeof(*nodes));
 
 		if (!nodes) {
-			g->failed = CUDA_ERROR_OUT_OF_MEMORY;
-			return g->failed;
+			g->root->failed = CUDA_ERROR_OUT_OF_MEMORY;
+			return g->root->failed;
 		}
 		g->nodes = nodes;
 		g->room = room;
 	}
 	if (index < SESSION_CONTEXTS && w->contexts[index].open)
 		place->context = w->contexts[index].driver;
-	else if (index != CTX_NONE && !g->failed)
-		g->failed = CUDA_ERROR_INVALID_CONTEXT;
+	else if (index != CTX_NONE && !g->root->failed)
+		g->root->failed = CUDA_ERROR_INVALID_CONTEXT;
 	/* The place exists even if the node can't be made, so that later ones keep their numbers. */
 	g->nodes[g->count++] = NULL;
+	g->root->total++;
 	return CUDA_SUCCESS;
 }
 
@@ -175,11 +222,153 @@ static CUresult place_filled(struct place *place, CUgraphNode node, int type, CU
 
 	if (r == CUDA_SUCCESS)
 		g->nodes[g->count - 1] = node;
-	else if (!g->failed)
-		g->failed = r;
+	else if (!g->root->failed)
+		g->root->failed = r;
 	g->last_type = type;
 	return CUDA_SUCCESS;
 }
+
+/* ---- conditions ---- */
+
+static struct condition *condition_of(struct graph *root, uint64_t handle)
+{
+	for (uint32_t i = 0; i < root->condition_count; i++)
+		if (root->conditions[i].handle == handle)
+			return &root->conditions[i];
+	return NULL;
+}
+
+/* The newest graph's, for what is to be put into a made one. */
+struct newest {
+	uint64_t handle;
+	struct condition *found;
+};
+
+static void newest_look(void *arg, uint64_t handle, struct object *o)
+{
+	struct newest *n = arg;
+	struct graph *g = o->own;
+
+	if (g && g->root == g && g->exec && !n->found)
+		n->found = condition_of(g, n->handle);
+}
+
+/* What kernels are given as a condition's handle is the driver's. Handles lie among the parameters as any number of 8 bytes does. */
+static void params_conditions(struct worker *w, struct graph *g, uint8_t *params, size_t size)
+{
+	for (size_t at = 0; at + 8 <= size; at += 8) {
+		struct condition *c;
+		uint64_t word;
+
+		memcpy(&word, params + at, sizeof(word));
+		if (handle_type(word) != OBJECT_CONDITION)
+			continue;
+		c = condition_of(g->root, word);
+		if (!c) {
+			struct newest n = { .handle = word };
+
+			object_each(w->tables, OBJECT_GRAPHEXEC, newest_look, &n);
+			c = n.found;
+		}
+		if (c)
+			memcpy(params + at, &c->driver, sizeof(c->driver));
+	}
+}
+
+CUresult worker_do_gleamGraphCondition(struct worker *w, struct cmd *cmd, const struct msg_gleamGraphCondition *m)
+{
+	struct graph *g = graph_of(w, m->graph);
+	CUcontext context = NULL;
+	struct condition *all;
+	CUresult r;
+
+	if (!g)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (g->root->exec || handle_type(m->handle) != OBJECT_CONDITION || condition_of(g->root, m->handle))
+		return CMD_BROKEN;
+	if (m->index < SESSION_CONTEXTS && w->contexts[m->index].open)
+		context = w->contexts[m->index].driver;
+	else if (!g->root->failed)
+		g->root->failed = CUDA_ERROR_INVALID_CONTEXT;
+	if (g->root->failed)
+		return CUDA_SUCCESS;
+	all = g->root->condition_count < CONDITIONS_MAX ?
+		      realloc(g->root->conditions, (g->root->condition_count + 1u) * sizeof(*all)) : NULL;
+	if (!all) {
+		g->root->failed = CUDA_ERROR_OUT_OF_MEMORY;
+		return CUDA_SUCCESS;
+	}
+	g->root->conditions = all;
+	all[g->root->condition_count] = (struct condition){ .handle = m->handle };
+	r = w->drv.cuGraphConditionalHandleCreate(&all[g->root->condition_count].driver, g->graph, context, m->value, m->flags);
+	if (r == CUDA_SUCCESS)
+		g->root->condition_count++;
+	else
+		g->root->failed = r;
+	return CUDA_SUCCESS;
+}
+
+/* A body under its handle, also where the node can't be made: descriptions that come for it are heard. */
+static CUresult body_add(struct worker *w, struct cmd *cmd, struct graph *root, uint64_t handle, CUgraph driver)
+{
+	struct graph **bodies = realloc(root->bodies, (root->body_count + 1u) * sizeof(struct graph *));
+	struct graph *body;
+	struct object *o;
+
+	if (!bodies)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	root->bodies = bodies;
+	body = calloc(1, sizeof(*body));
+	if (!body)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	o = object_insert(w->tables, OBJECT_GRAPHEXEC, handle);
+	if (!o) {
+		free(body);
+		return CMD_BROKEN;
+	}
+	*body = (struct graph){ .root = root, .handle = handle, .graph = driver };
+	o->ctx = cmd->hdr->ctx;
+	o->own = body;
+	bodies[root->body_count++] = body;
+	return CUDA_SUCCESS;
+}
+
+CUresult worker_do_gleamGraphBranch(struct worker *w, struct cmd *cmd, const struct msg_gleamGraphBranch *m)
+{
+	CUgraphNodeParams p = {
+		.type = CU_GRAPH_NODE_TYPE_CONDITIONAL,
+		.conditional = { .type = (CUgraphConditionalNodeType)m->kind, .size = m->bodies_count },
+	};
+	struct condition *condition;
+	struct place place;
+	CUgraphNode node = NULL;
+	CUresult r;
+
+	if (!m->bodies_count)
+		return CMD_BROKEN;
+	r = place_find(w, m->graph, m->index, m->needs, m->needs_count, &place);
+	if (r != CUDA_SUCCESS)
+		return r;
+	r = CUDA_ERROR_INVALID_VALUE;
+	condition = condition_of(place.graph->root, m->handle);
+	if (!place.graph->root->failed && condition) {
+		p.conditional.handle = condition->driver;
+		p.conditional.ctx = place.context;
+		r = w->drv.cuGraphAddNode_v2(&node, place.graph->graph, place.needs, NULL, place.need_count, &p);
+	}
+	for (uint32_t i = 0; i < m->bodies_count; i++) {
+		CUresult added = body_add(w, cmd, place.graph->root, m->bodies[i],
+					  r == CUDA_SUCCESS ? p.conditional.phGraph_out[i] : NULL);
+
+		if (added == CMD_BROKEN)
+			return added;
+		if (added != CUDA_SUCCESS && r == CUDA_SUCCESS)
+			r = added;
+	}
+	return place_filled(&place, node, CU_GRAPH_NODE_TYPE_CONDITIONAL, r);
+}
+
+/* ---- nodes of the other kinds ---- */
 
 CUresult worker_do_gleamGraphKernel(struct worker *w, struct cmd *cmd, const struct msg_gleamGraphKernel *m)
 {
@@ -205,7 +394,7 @@ CUresult worker_do_gleamGraphKernel(struct worker *w, struct cmd *cmd, const str
 	r = place_find(w, m->graph, m->index, m->needs, m->needs_count, &place);
 	if (r != CUDA_SUCCESS)
 		return r;
-	if (place.graph->failed)
+	if (place.graph->root->failed)
 		return CUDA_SUCCESS;
 	if (!object_get(w, OBJECT_FUNCTION, m->function, false, &function))
 		return place_filled(&place, NULL, CU_GRAPH_NODE_TYPE_KERNEL, CUDA_ERROR_INVALID_HANDLE);
@@ -217,6 +406,7 @@ CUresult worker_do_gleamGraphKernel(struct worker *w, struct cmd *cmd, const str
 	}
 	if (size)
 		memcpy(params, m->params, size);
+	params_conditions(w, place.graph, params, size);
 	r = launch_attributes(w, m->attrs, m->attrs_size, attributes, &count);
 	if (r == CMD_BROKEN)
 		return r;
@@ -242,7 +432,7 @@ CUresult worker_do_gleamGraphCopy(struct worker *w, struct cmd *cmd, const struc
 
 	if (r != CUDA_SUCCESS)
 		return r;
-	if (place.graph->failed)
+	if (place.graph->root->failed)
 		return CUDA_SUCCESS;
 	r = w->drv.cuGraphAddMemcpyNode(&node, place.graph->graph, place.needs, place.need_count, &p, place.context);
 	return place_filled(&place, node, CU_GRAPH_NODE_TYPE_MEMCPY, r);
@@ -260,7 +450,7 @@ CUresult worker_do_gleamGraphFill(struct worker *w, struct cmd *cmd, const struc
 
 	if (r != CUDA_SUCCESS)
 		return r;
-	if (place.graph->failed)
+	if (place.graph->root->failed)
 		return CUDA_SUCCESS;
 	r = w->drv.cuGraphAddMemsetNode(&node, place.graph->graph, place.needs, place.need_count, &p, place.context);
 	return place_filled(&place, node, CU_GRAPH_NODE_TYPE_MEMSET, r);
@@ -274,7 +464,7 @@ CUresult worker_do_gleamGraphEmpty(struct worker *w, struct cmd *cmd, const stru
 
 	if (r != CUDA_SUCCESS)
 		return r;
-	if (place.graph->failed)
+	if (place.graph->root->failed)
 		return CUDA_SUCCESS;
 	r = w->drv.cuGraphAddEmptyNode(&node, place.graph->graph, place.needs, place.need_count);
 	return place_filled(&place, node, CU_GRAPH_NODE_TYPE_EMPTY, r);
@@ -295,7 +485,7 @@ CUresult worker_do_gleamGraphWords(struct worker *w, struct cmd *cmd, const stru
 	r = place_find(w, m->graph, m->index, m->needs, m->needs_count, &place);
 	if (r != CUDA_SUCCESS)
 		return r;
-	if (place.graph->failed)
+	if (place.graph->root->failed)
 		return CUDA_SUCCESS;
 	if (m->ops_size)
 		memcpy(ops, m->ops, m->ops_size);
@@ -318,7 +508,7 @@ CUresult worker_do_gleamGraphEdges(struct worker *w, struct cmd *cmd, const stru
 
 	if (!g)
 		return CUDA_ERROR_INVALID_HANDLE;
-	if (g->exec || count != m->to_count || count > EDGES_MAX ||
+	if (g->root->exec || count != m->to_count || count > EDGES_MAX ||
 	    (m->data_size && m->data_size != count * sizeof(data[0])))
 		return CMD_BROKEN;
 	for (uint32_t i = 0; i < count; i++) {
@@ -327,10 +517,10 @@ CUresult worker_do_gleamGraphEdges(struct worker *w, struct cmd *cmd, const stru
 			return CMD_BROKEN;
 		from[i] = g->nodes[m->from[i]];
 		to[i] = g->nodes[m->to[i]];
-		if ((!from[i] || !to[i]) && !g->failed)
-			g->failed = CUDA_ERROR_INVALID_VALUE;
+		if ((!from[i] || !to[i]) && !g->root->failed)
+			g->root->failed = CUDA_ERROR_INVALID_VALUE;
 	}
-	if (g->failed)
+	if (g->root->failed)
 		return CUDA_SUCCESS;
 	if (m->data_size) {
 		memcpy(data, m->data, m->data_size);
@@ -339,7 +529,7 @@ CUresult worker_do_gleamGraphEdges(struct worker *w, struct cmd *cmd, const stru
 		r = w->drv.cuGraphAddDependencies(g->graph, from, to, count);
 	}
 	if (r != CUDA_SUCCESS)
-		g->failed = r;
+		g->root->failed = r;
 	return CUDA_SUCCESS;
 }
 
@@ -352,15 +542,31 @@ CUresult worker_do_gleamGraphMake(struct worker *w, struct cmd *cmd, const struc
 
 	if (!g)
 		return CUDA_ERROR_INVALID_HANDLE; /* its beginning failed, and was told */
-	if (g->exec)
+	if (g->exec || g->root != g)
 		return CMD_BROKEN;
 	if (g->failed)
 		return g->failed;
 	r = w->drv.cuGraphInstantiateWithFlags(&g->exec, g->graph, m->flags);
 	if (r != CUDA_SUCCESS)
 		g->exec = NULL;
-	note(w, "a graph of %u nodes: %d", g->count, (int)r);
+	note(w, "a graph of %u nodes: %d", g->total, (int)r);
 	return r;
+}
+
+/* Kernels of @g set the conditions of @from now, which is kept out of sight. Takes @from's object. */
+static void source_take(struct worker *w, struct graph *g, struct graph *from)
+{
+	struct condition *conditions = realloc(g->conditions, (from->condition_count + 1u) * sizeof(*conditions));
+
+	if (conditions) {
+		memcpy(conditions, from->conditions, from->condition_count * sizeof(*conditions));
+		g->conditions = conditions;
+		g->condition_count = from->condition_count;
+	}
+	object_erase(w->tables, from->handle);
+	graph_bodies_hide(w, from);
+	graph_own_free(w, g->source, true);
+	g->source = from;
 }
 
 CUresult worker_do_gleamGraphUpdate(struct worker *w, struct cmd *cmd, const struct msg_gleamGraphUpdate *m)
@@ -371,16 +577,20 @@ CUresult worker_do_gleamGraphUpdate(struct worker *w, struct cmd *cmd, const str
 	CUresult r;
 
 	cmd->commands = 0;
-	if (!g || !g->exec || !from || from == g || from->exec)
+	if (!g || !g->exec || !from || from == g || from->exec || from->root != from)
 		return CUDA_ERROR_INVALID_HANDLE;
 	r = from->failed ? from->failed : w->drv.cuGraphExecUpdate_v2(g->exec, from->graph, &info);
 	if (r != CUDA_SUCCESS)
-		note(w, "a graph of %u nodes can't be updated: %d, reason %d", g->count, (int)r, (int)info.result);
-	graph_end(w, m->from);
+		note(w, "a graph of %u nodes can't be updated: %d, reason %d", g->total, (int)r, (int)info.result);
+	if (r == CUDA_SUCCESS && from->condition_count)
+		source_take(w, g, from);
+	else
+		graph_end(w, m->from);
 	return r;
 }
 
-static CUresult node_set(struct worker *w, struct graph *g, CUgraphNode node, struct graph *from)
+/* Of the made graph @exec. */
+static CUresult node_set(struct worker *w, CUgraphExec exec, CUgraphNode node, struct graph *from)
 {
 	CUgraphNode source = from->nodes[0];
 	CUDA_BATCH_MEM_OP_NODE_PARAMS words;
@@ -395,16 +605,16 @@ static CUresult node_set(struct worker *w, struct graph *g, CUgraphNode node, st
 	switch (from->last_type) {
 	case CU_GRAPH_NODE_TYPE_KERNEL:
 		r = w->drv.cuGraphKernelNodeGetParams_v2(source, &kernel);
-		return r ? r : w->drv.cuGraphExecKernelNodeSetParams_v2(g->exec, node, &kernel);
+		return r ? r : w->drv.cuGraphExecKernelNodeSetParams_v2(exec, node, &kernel);
 	case CU_GRAPH_NODE_TYPE_MEMCPY:
 		r = w->drv.cuGraphMemcpyNodeGetParams(source, &copy);
-		return r ? r : w->drv.cuGraphExecMemcpyNodeSetParams(g->exec, node, &copy, context);
+		return r ? r : w->drv.cuGraphExecMemcpyNodeSetParams(exec, node, &copy, context);
 	case CU_GRAPH_NODE_TYPE_MEMSET:
 		r = w->drv.cuGraphMemsetNodeGetParams(source, &fill);
-		return r ? r : w->drv.cuGraphExecMemsetNodeSetParams(g->exec, node, &fill, context);
+		return r ? r : w->drv.cuGraphExecMemsetNodeSetParams(exec, node, &fill, context);
 	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
 		r = w->drv.cuGraphBatchMemOpNodeGetParams(source, &words);
-		return r ? r : w->drv.cuGraphExecBatchMemOpNodeSetParams(g->exec, node, &words);
+		return r ? r : w->drv.cuGraphExecBatchMemOpNodeSetParams(exec, node, &words);
 	default:
 		return CUDA_SUCCESS; /* an empty one has none */
 	}
@@ -417,11 +627,11 @@ CUresult worker_do_gleamGraphSet(struct worker *w, struct cmd *cmd, const struct
 	CUresult r;
 
 	cmd->commands = 0;
-	if (!g || !g->exec || !from || from == g || from->exec)
+	if (!g || !g->root->exec || !from || from == g || from->exec || from->root != from)
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (m->place >= g->count || from->count != 1)
 		return CMD_BROKEN;
-	r = from->failed ? from->failed : node_set(w, g, g->nodes[m->place], from);
+	r = from->failed ? from->failed : node_set(w, g->root->exec, g->nodes[m->place], from);
 	graph_end(w, m->from);
 	return r;
 }
@@ -431,11 +641,11 @@ CUresult worker_do_gleamGraphSwitch(struct worker *w, struct cmd *cmd, const str
 	struct graph *g = graph_of(w, m->graph);
 
 	cmd->commands = 0;
-	if (!g || !g->exec)
+	if (!g || !g->root->exec)
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (m->place >= g->count)
 		return CMD_BROKEN;
-	return w->drv.cuGraphNodeSetEnabled(g->exec, g->nodes[m->place], m->on != 0);
+	return w->drv.cuGraphNodeSetEnabled(g->root->exec, g->nodes[m->place], m->on != 0);
 }
 
 /* ---- running ---- */
@@ -448,7 +658,7 @@ CUresult worker_do_gleamGraphLaunch(struct worker *w, struct cmd *cmd, const str
 		cmd->commands = 0;
 		return CUDA_ERROR_INVALID_HANDLE;
 	}
-	cmd->commands = 1 + g->count / NODES_A_COMMAND;
+	cmd->commands = 1 + g->total / NODES_A_COMMAND;
 	return w->drv.cuGraphLaunch(g->exec, cmd->stream);
 }
 

@@ -8,6 +8,7 @@
 
 #include "broker/lib/fatbin.h"
 #include "broker/worker/grant.h"
+#include "broker/worker/graph.h"
 #include "broker/worker/move_array.h"
 #include "broker/worker/move_out.h"
 #include "broker/worker/note.h"
@@ -68,7 +69,7 @@ static const uint8_t keep_class[OP_MAX] = {
 	[OP_gleamTensorMap] = KEEP_NONE, [OP_gleamTensorMapMove] = KEEP_NONE,
 	[OP_gleamGraphBegin] = KEEP_GRAPH, [OP_gleamGraphKernel] = KEEP_GRAPH, [OP_gleamGraphCopy] = KEEP_GRAPH,
 	[OP_gleamGraphFill] = KEEP_GRAPH, [OP_gleamGraphEmpty] = KEEP_GRAPH, [OP_gleamGraphWords] = KEEP_GRAPH,
-	[OP_gleamGraphEdges] = KEEP_GRAPH, [OP_gleamGraphMake] = KEEP_GRAPH, [OP_gleamGraphUpdate] = KEEP_CHANGE,
+	[OP_gleamGraphCondition] = KEEP_GRAPH, [OP_gleamGraphBranch] = KEEP_GRAPH, [OP_gleamGraphEdges] = KEEP_GRAPH, [OP_gleamGraphMake] = KEEP_GRAPH, [OP_gleamGraphUpdate] = KEEP_CHANGE,
 	[OP_gleamGraphSet] = KEEP_CHANGE, [OP_gleamGraphSwitch] = KEEP_SWITCH, [OP_gleamGraphEnd] = KEEP_NONE,
 	[OP_gleamGraphLaunch] = KEEP_NONE, [OP_gleamGraphUpload] = KEEP_NONE,
 	[OP_gleamVmmCreate] = KEEP_NONE, [OP_gleamVmmRelease] = KEEP_NONE, [OP_gleamVmmMap] = KEEP_NONE,
@@ -109,6 +110,7 @@ struct entry {
 	struct entry *next;
 	uint64_t key;	 /* handle, or a context's index and a half */
 	uint32_t tag;	 /* of changes of a graph: 0 for what it was made of, place + 1, UINT32_MAX for the whole */
+	uint64_t part;	 /* of changes: the graph, or the body in it, that the place is in */
 	bool said;
 	uint8_t *image; /* a load: its bytes; then the frame is gleamLoadAgain */
 	uint64_t image_size;
@@ -316,7 +318,7 @@ static void setting_add(struct worker *w, uint64_t key, const struct frame_hdr *
 static void graph_change(struct worker *w, const struct frame_hdr *hdr, const uint8_t *frame)
 {
 	struct keep *k = w->keep;
-	uint64_t graph = frame_word(frame, hdr->size, 8);
+	uint64_t part = frame_word(frame, hdr->size, 8), graph = graph_root(w, part);
 	uint64_t from = hdr->op == OP_gleamGraphUpdate ? frame_word(frame, hdr->size, 16) : 0;
 	uint32_t tag = UINT32_MAX;
 	struct entry *e;
@@ -331,19 +333,23 @@ static void graph_change(struct worker *w, const struct frame_hdr *hdr, const ui
 	/* The whole, or the same part, was changed before: that counts no more. */
 	for (struct entry **link = &k->first; *link;) {
 		e = *link;
-		if (e->key == graph && e->tag && (e->tag == tag || (tag == UINT32_MAX && e->tag % 2 == 0))) {
+		if (e->key == graph && e->tag &&
+		    ((e->tag == tag && e->part == part) || (tag == UINT32_MAX && e->tag % 2 == 0))) {
 			entry_drop(k, link);
 			continue;
 		}
 		if (from && e->key == from) {
 			e->key = graph;
 			e->tag = tag;
+			e->part = part;
 		}
 		link = &e->next;
 	}
 	e = entry_add(w, graph, frame, hdr->size);
-	if (e)
+	if (e) {
 		e->tag = tag;
+		e->part = part;
+	}
 }
 
 /* That between the same two contexts before counts no more; but that it has ended is said where it was said that it has begun. */
@@ -399,8 +405,11 @@ void keep_frame(struct worker *w, const struct frame_hdr *hdr, const uint8_t *fr
 	key = frame_word(frame, hdr->size, 0);
 	switch (class) {
 	case KEEP_BIRTH:
-	case KEEP_GRAPH:
 		entry_add(w, key, frame, hdr->size);
+		break;
+	case KEEP_GRAPH:
+		/* Bodies live and end with the graph that they are in. */
+		entry_add(w, graph_root(w, key), frame, hdr->size);
 		break;
 	case KEEP_LEVEL:
 		entry_add(w, frame_word(frame, hdr->size, 16), frame, hdr->size);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * What a move carries beside plain memory: arrays and mipmapped arrays, textures and surfaces that come and go, managed memory, physical
- * memory of the program's own (mapped, twice, read-only, not at all), device printf, and failures that are told later; beside a model on
- * the CPU, in an order that the seed gives.
+ * memory of the program's own (mapped, twice, read-only, not at all), graphs with a loop in them, device printf, and failures that are
+ * told later; beside a model on the CPU, in an order that the seed gives.
  *
  *	carried [STEPS [SEED [FILE [PAUSE]]]]	FILE: goes on until there is that file. How far it is is told on stderr. PAUSE: in the middle
  *	nothing is done until there is that file. CARRIED_SAFE in the environment: nothing fails;
@@ -497,6 +497,95 @@ static void slot_turn(void)
 
 /* ---- what is told later ---- */
 
+/* ---- graphs with conditional nodes ---- */
+
+/* As often as the word says: value = value * 3 + add. The handle is among the parameters of a kernel in the body. */
+static struct loop {
+	CUgraph graph;
+	CUgraphNode step;
+	CUgraphExec exec;
+	CUdeviceptr words; /* value, turns left */
+	uint32_t value, add;
+} loop;
+
+static CUfunction loop_step, loop_down;
+
+static CUgraph loop_graph(uint32_t add, CUgraphNode *step_out)
+{
+	CUdeviceptr left = loop.words + 4;
+	CUgraphNodeParams p = { .type = CU_GRAPH_NODE_TYPE_CONDITIONAL };
+	CUDA_KERNEL_NODE_PARAMS k = { .gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 1, .blockDimY = 1, .blockDimZ = 1 };
+	void *step_params[] = { &loop.words, &add }, *down_params[] = { &p.conditional.handle, &left };
+	CUcontext context;
+	CUgraph graph, body;
+	CUgraphNode node;
+
+	MUST(cuCtxGetCurrent(&context));
+	MUST(cuGraphCreate(&graph, 0));
+	MUST(cuGraphConditionalHandleCreate(&p.conditional.handle, graph, context, 1, CU_GRAPH_COND_ASSIGN_DEFAULT));
+	p.conditional.type = CU_GRAPH_COND_TYPE_WHILE;
+	p.conditional.size = 1;
+	p.conditional.ctx = context;
+	MUST(cuGraphAddNode_v2(&node, graph, NULL, NULL, 0, &p));
+	body = p.conditional.phGraph_out[0];
+	k.func = loop_step;
+	k.kernelParams = step_params;
+	MUST(cuGraphAddKernelNode_v2(step_out, body, NULL, 0, &k));
+	k.func = loop_down;
+	k.kernelParams = down_params;
+	MUST(cuGraphAddKernelNode_v2(&node, body, step_out, 1, &k));
+	return graph;
+}
+
+static void loop_make(void)
+{
+	CUmodule module = prog_module("condition");
+
+	loop_step = function(module, "step");
+	loop_down = function(module, "count_down");
+	MUST(cuMemAlloc(&loop.words, 64));
+	loop.value = 1;
+	loop.add = 2;
+	MUST(cuMemsetD32(loop.words, loop.value, 1));
+	loop.graph = loop_graph(loop.add, &loop.step);
+	MUST(cuGraphInstantiateWithFlags(&loop.exec, loop.graph, 0));
+}
+
+static void loop_turn(void)
+{
+	uint32_t turns = 1 + draw(6), got;
+	CUgraphExecUpdateResultInfo info;
+	CUgraphNode step;
+	CUgraph graph;
+
+	switch (draw(6)) {
+	case 0: /* the whole, by a graph with conditions of its own */
+		loop.add = draw(1000);
+		graph = loop_graph(loop.add, &step);
+		MUST(cuGraphExecUpdate_v2(loop.exec, graph, &info));
+		MUST(cuGraphDestroy(graph));
+		break;
+	case 1: /* made again */
+		MUST(cuGraphExecDestroy(loop.exec));
+		MUST(cuGraphDestroy(loop.graph));
+		loop.add = draw(1000);
+		loop.graph = loop_graph(loop.add, &loop.step);
+		MUST(cuGraphInstantiateWithFlags(&loop.exec, loop.graph, 0));
+		break;
+	default:
+		break;
+	}
+	MUST(cuMemsetD32(loop.words + 4, turns, 1));
+	MUST(cuGraphLaunch(loop.exec, NULL));
+	for (uint32_t i = 0; i < turns; i++)
+		loop.value = loop.value * 3 + loop.add;
+	if (draw(3))
+		return;
+	MUST(cuMemcpyDtoH(&got, loop.words, 4));
+	CHECK(got == loop.value, "a loop of a graph: %u, not %u", got, loop.value);
+	fold(&got, sizeof(got));
+}
+
 static CUdeviceptr read_only_memory(void)
 {
 	CUmemAllocationProp how = prop();
@@ -681,7 +770,7 @@ static int immovable(const char *what, const char *file)
 
 static void one(CUdeviceptr read_only)
 {
-	switch (draw(14)) {
+	switch (draw(15)) {
 	case 0:
 		box_up();
 		break;
@@ -719,6 +808,9 @@ static void one(CUdeviceptr read_only)
 	case 11:
 		say();
 		break;
+	case 12:
+		loop_turn();
+		break;
 	default:
 		slot_turn();
 	}
@@ -745,6 +837,7 @@ int main(int argc, char **argv)
 		box_make(&boxes[i]);
 	plane_texture_make();
 	mipmap_make();
+	loop_make();
 	MUST(cuMemAlloc(&linear, sizeof(linear_model)));
 	MUST(cuMemAlloc(&linear_out, POINTS * 4));
 	MUST(cuMemsetD8(linear, 0, sizeof(linear_model)));
@@ -768,6 +861,7 @@ int main(int argc, char **argv)
 	plane_sample();
 	level_look();
 	linear_look();
+	loop_turn();
 	MUST(cuCtxSynchronize());
 	CHECK(memcmp(managed, managed_model, sizeof(managed_model)) == 0, "managed memory at the end");
 	printf("checksum %016llx\n", (unsigned long long)sum);

@@ -32,7 +32,7 @@
 /* ---- what was asked: a letter each ---- */
 
 /* Messages: B begin, K kernel, C copy, F fill, E empty, W words, D edges, M make, U update, S set, X switch, Z end,
- * L launch. Others: u upload, d download, h host stop, r record, w wait. */
+ * L launch, N condition, I branch. Others: u upload, d download, h host stop, r record, w wait. */
 static char asked[8192];
 static size_t asked_count;
 
@@ -62,7 +62,7 @@ static CUstream handles[3];
 static struct stream legacy = { .context = &context, .handle = WIRE_STREAM_LEGACY };
 static uint8_t frame[FRAME_SIZE_MAX] __attribute__((aligned(8)));
 static CUresult make_result;
-static uint32_t needs_seen[4096], needs_seen_count, data_seen;
+static uint32_t needs_seen[4096], needs_seen_count, data_seen, bodies_seen;
 
 static struct call call_new(enum api api)
 {
@@ -130,6 +130,15 @@ static void seen(uint16_t op)
 		break;
 	}
 	case OP_gleamGraphMake: ask('M'); break;
+	case OP_gleamGraphCondition: ask('N'); break;
+	case OP_gleamGraphBranch: {
+		struct msg_gleamGraphBranch m;
+
+		msg_gleamGraphBranch_get(&r, &m);
+		bodies_seen = m.bodies_count;
+		ask('I');
+		break;
+	}
 	case OP_gleamGraphUpdate: ask('U'); break;
 	case OP_gleamGraphSet: ask('S'); break;
 	case OP_gleamGraphSwitch: ask('X'); break;
@@ -900,6 +909,100 @@ static void test_launches_are_captured(void **state)
 	end(graph, exec);
 }
 
+/* ---- conditional nodes ---- */
+
+static CUgraphNode branch(CUgraph graph, CUgraphConditionalHandle handle, unsigned int size, const CUgraphNode *need, CUgraph **bodies_out)
+{
+	CUgraphNodeParams p = { .type = CU_GRAPH_NODE_TYPE_CONDITIONAL,
+				.conditional = { .handle = handle, .type = size > 2 ? CU_GRAPH_COND_TYPE_SWITCH : CU_GRAPH_COND_TYPE_IF,
+						 .size = size } };
+	CUgraphNode node;
+
+	assert_int_equal(CALL(cuGraphAddNode_v2, &node, graph, need, NULL, need ? 1 : 0, &p), 0);
+	*bodies_out = p.conditional.phGraph_out;
+	return node;
+}
+
+static void test_bodies_are_described_in_their_node(void **state)
+{
+	CUgraph graph = graph_make(), other = graph_make(), clone, *bodies, *inner;
+	CUgraphConditionalHandle outer_handle, inner_handle, other_handle;
+	CUgraphExecUpdateResultInfo info;
+	CUgraphNode first, node;
+	CUgraphExec exec, second;
+
+	assert_int_equal(CALL(cuGraphConditionalHandleCreate, &outer_handle, graph, NULL, 0, 0), 0);
+	first = kernel(graph, NULL, 0);
+	node = branch(graph, outer_handle, 3, &first, &bodies);
+	assert_int_equal(CALL(cuGraphConditionalHandleCreate, &inner_handle, bodies[1], NULL, 1, CU_GRAPH_COND_ASSIGN_DEFAULT), 0);
+	branch(bodies[1], inner_handle, 2, NULL, &inner);
+	kernel(inner[1], NULL, 0);
+	kernel(bodies[2], NULL, 0);
+	kernel(graph, &node, 1);
+	exec = make(graph, 0);
+	/* The first body is empty; the second has a condition and a node of its own. */
+	ASKED("BNKINIKKKM");
+	assert_int_equal(bodies_seen, 2);
+	assert_int_equal(CALL(cuGraphInstantiateWithFlags, &second, graph, 0), CUDA_ERROR_NOT_SUPPORTED);
+	assert_int_equal(CALL(cuGraphClone, &clone, graph), CUDA_ERROR_NOT_SUPPORTED);
+	assert_int_equal(CALL(cuGraphAddChildGraphNode, &node, other, NULL, 0, graph), CUDA_ERROR_NOT_SUPPORTED);
+	assert_int_equal(CALL(cuGraphDestroy, bodies[0]), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(CALL(cuGraphInstantiateWithFlags, &second, bodies[0], 0), CUDA_ERROR_INVALID_VALUE);
+	ASKED("");
+	/* A graph of the same shape, whose conditions are its own. */
+	assert_int_equal(CALL(cuGraphConditionalHandleCreate, &other_handle, other, NULL, 0, 0), 0);
+	first = kernel(other, NULL, 0);
+	node = branch(other, other_handle, 3, &first, &bodies);
+	assert_int_equal(CALL(cuGraphConditionalHandleCreate, &inner_handle, bodies[1], NULL, 1, 0), 0);
+	branch(bodies[1], inner_handle, 2, NULL, &inner);
+	kernel(inner[1], NULL, 0);
+	kernel(bodies[2], NULL, 0);
+	kernel(other, &node, 1);
+	assert_int_equal(CALL(cuGraphExecUpdate_v2, exec, other, &info), 0);
+	ASKED("BNKINIKKKU");
+	kernel(bodies[0], NULL, 0);
+	assert_int_equal(CALL(cuGraphExecUpdate_v2, exec, other, &info), CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+	assert_int_equal(info.result, CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED);
+	ASKED("");
+	assert_int_equal(CALL(cuGraphDestroy, other), 0);
+	end(graph, exec);
+}
+
+static void test_what_bodies_and_conditions_can_not_be(void **state)
+{
+	CUgraph graph = graph_make(), *bodies;
+	CUDA_HOST_NODE_PARAMS host_params = { .fn = (CUhostFn)0x50 };
+	CUDA_GRAPH_INSTANTIATE_PARAMS ask_params = { 0 };
+	CUgraphConditionalHandle handle, unused;
+	CUgraphNode first, node;
+	CUgraphNodeParams p;
+	CUgraphExec exec;
+
+	/* A host function in a body. */
+	assert_int_equal(CALL(cuGraphConditionalHandleCreate, &handle, graph, NULL, 0, 0), 0);
+	first = branch(graph, handle, 1, NULL, &bodies);
+	assert_int_equal(CALL(cuGraphAddHostNode, &node, bodies[0], NULL, 0, &host_params), 0);
+	assert_int_equal(CALL(cuGraphInstantiateWithFlags, &exec, graph, 0), CUDA_ERROR_NOT_SUPPORTED);
+	assert_int_equal(CALL(cuGraphDestroyNode, node), 0);
+	/* One between two nodes that look at the same value: they would be in two graphs of the driver's. */
+	assert_int_equal(CALL(cuGraphAddHostNode, &node, graph, &first, 1, &host_params), 0);
+	branch(graph, handle, 1, &node, &bodies);
+	assert_int_equal(CALL(cuGraphInstantiateWithFlags, &exec, graph, 0), CUDA_ERROR_NOT_SUPPORTED);
+	/* A value that nobody looks at. */
+	assert_int_equal(CALL(cuGraphDestroyNode, first), 0);
+	assert_int_equal(CALL(cuGraphConditionalHandleCreate, &unused, graph, NULL, 0, 0), 0);
+	assert_int_equal(CALL(cuGraphInstantiateWithParams, &exec, graph, &ask_params), CUDA_ERROR_INVALID_VALUE);
+	assert_int_equal(ask_params.result_out, CUDA_GRAPH_INSTANTIATE_CONDITIONAL_HANDLE_UNUSED);
+	assert_int_equal(CALL(cuGraphDestroy, graph), 0);
+	/* A handle that has ended with its graph. */
+	graph = graph_make();
+	p = (CUgraphNodeParams){ .type = CU_GRAPH_NODE_TYPE_CONDITIONAL, .conditional = { .handle = handle, .size = 1 } };
+	assert_int_equal(CALL(cuGraphAddNode_v2, &node, graph, NULL, NULL, 0, &p), CUDA_ERROR_INVALID_VALUE);
+	assert_null(p.conditional.phGraph_out);
+	assert_int_equal(CALL(cuGraphDestroy, graph), 0);
+	ASKED("");
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -922,6 +1025,8 @@ int main(void)
 		T(test_who_ends_a_capture),
 		T(test_calls_that_are_not_captured),
 		T(test_launches_are_captured),
+		T(test_bodies_are_described_in_their_node),
+		T(test_what_bodies_and_conditions_can_not_be),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

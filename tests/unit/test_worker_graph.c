@@ -100,6 +100,65 @@ static void described_made_launched(struct client *c)
 	CHECK_EQUAL(read_u32(c, s, p), 1);
 }
 
+#define CONDITION(index) handle_make(OBJECT_CONDITION, 1, index)
+
+/* A fill of a body, by values that are there from the start; and the same graph once more under the same handles. */
+static void bodies_run_by_their_condition(struct client *c)
+{
+	uint64_t p = map_memory(c, 4096), s = stream(c, 1, 1), bodies[] = { GRAPH(2), GRAPH(3), GRAPH(4) };
+
+	for (uint32_t value = 0; value < 4; value++) {
+		SEND(c, gleamGraphBegin, .graph = GRAPH(1));
+		fill(c, GRAPH(1), p, 1, NULL, 0);
+		SEND(c, gleamGraphCondition, .graph = GRAPH(1), .index = CTX, .handle = CONDITION(1), .value = value,
+		     .flags = CU_GRAPH_COND_ASSIGN_DEFAULT);
+		SEND(c, gleamGraphBranch, .graph = GRAPH(1), .index = CTX, .needs = (uint32_t[]){ 0 }, .needs_count = 1,
+		     .handle = CONDITION(1), .kind = CU_GRAPH_COND_TYPE_SWITCH, .bodies = bodies, .bodies_count = 3);
+		for (uint32_t i = 0; i < 3; i++)
+			fill(c, GRAPH(2 + i), p, 100 + i, NULL, 0);
+		copy(c, GRAPH(4), p + 64, p, 0);
+		CHECK_EQUAL(CALL(c, gleamGraphMake, NULL, .graph = GRAPH(1)), 0);
+		SEND(c, gleamGraphLaunch, .stream = s, .graph = GRAPH(1));
+		CHECK_EQUAL(read_u32(c, s, p), value < 3 ? 100 + value : 1);
+		/* A node of a body. */
+		SEND(c, gleamGraphBegin, .graph = GRAPH(9));
+		fill(c, GRAPH(9), p, 200, NULL, 0);
+		SEND(c, gleamGraphSet, .stream = WIRE_STREAM_LEGACY, .graph = GRAPH(3), .place = 0, .from = GRAPH(9));
+		SEND(c, gleamGraphLaunch, .stream = s, .graph = GRAPH(1));
+		CHECK_EQUAL(read_u32(c, s, p), value == 1 ? 200 : value < 3 ? 100 + value : 1);
+		/* Bodies end with it. */
+		SEND(c, gleamGraphEnd, .graph = GRAPH(1));
+	}
+	CHECK_EQUAL(read_u32(c, s, p + 64), 102);
+	/* What can't be made is told by the make, and what comes for its bodies is no mistake. */
+	SEND(c, gleamGraphBegin, .graph = GRAPH(1));
+	SEND(c, gleamGraphBranch, .graph = GRAPH(1), .index = CTX, .handle = CONDITION(7), .bodies = bodies, .bodies_count = 2);
+	fill(c, GRAPH(2), p, 5, NULL, 0);
+	CHECK_EQUAL(CALL(c, gleamGraphMake, NULL, .graph = GRAPH(1)), CUDA_ERROR_INVALID_VALUE);
+	CHECK_EQUAL(CALL(c, gleamStreamSync, NULL, .stream = s), 0);
+}
+
+static void body_twice(struct client *c)
+{
+	uint64_t bodies[] = { GRAPH(2), GRAPH(2) };
+
+	SEND(c, gleamGraphBegin, .graph = GRAPH(1));
+	SEND(c, gleamGraphCondition, .graph = GRAPH(1), .index = CTX, .handle = CONDITION(1));
+	SEND(c, gleamGraphBranch, .graph = GRAPH(1), .index = CTX, .handle = CONDITION(1), .bodies = bodies, .bodies_count = 2);
+}
+
+static void no_bodies(struct client *c)
+{
+	SEND(c, gleamGraphBegin, .graph = GRAPH(1));
+	SEND(c, gleamGraphBranch, .graph = GRAPH(1), .index = CTX, .handle = CONDITION(1));
+}
+
+static void condition_of_no_kind(struct client *c)
+{
+	SEND(c, gleamGraphBegin, .graph = GRAPH(1));
+	SEND(c, gleamGraphCondition, .graph = GRAPH(1), .index = CTX, .handle = GRAPH(1));
+}
+
 static void failures_of_nodes_come_with_the_make(struct client *c)
 {
 	uint64_t p = map_memory(c, 4096), s = stream(c, 1, 1);
@@ -171,6 +230,7 @@ static void a_made_graph_grows(struct client *c)
 static void test_graphs(void **state)
 {
 	assert_true(graph_run(described_made_launched, 0));
+	assert_true(graph_run(bodies_run_by_their_condition, 0));
 	assert_true(graph_run(failures_of_nodes_come_with_the_make, 0));
 }
 
@@ -181,6 +241,9 @@ static void test_broken_descriptions(void **state)
 	assert_true(graph_run(a_handle_twice, EXIT_PROTOCOL));
 	assert_true(graph_run(a_place_beyond_the_end, EXIT_PROTOCOL));
 	assert_true(graph_run(a_made_graph_grows, EXIT_PROTOCOL));
+	assert_true(graph_run(body_twice, EXIT_PROTOCOL));
+	assert_true(graph_run(no_bodies, EXIT_PROTOCOL));
+	assert_true(graph_run(condition_of_no_kind, EXIT_PROTOCOL));
 }
 
 int main(void)
