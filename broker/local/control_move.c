@@ -67,12 +67,13 @@ static bool migrate(struct broker *broker, struct client *asker, uid_t uid, cons
 	const struct json_field *pid = json_field(fields, count, "pid");
 	const struct json_field *name = json_field(fields, count, "server");
 	const struct json_field *gpu = json_field(fields, count, "gpu");
+	const struct json_field *from = json_field(fields, count, "from");
 	struct server *to = NULL;
 	struct client *client;
 	char why[MOVE_WHY_SIZE];
 
-	if (!pid || !pid->is_number || (name && name->is_number) || (gpu && (!gpu->is_number || gpu->number > 63))) {
-		control_refuse(json, "migrate wants a \"pid\", and may have a \"server\" and the number of a \"gpu\" of it");
+	if (!pid || !pid->is_number || (name && name->is_number) || (from && from->is_number) || (gpu && (!gpu->is_number || gpu->number > 63))) {
+		control_refuse(json, "migrate wants a \"pid\", and may have a \"server\", the number of a \"gpu\" of it, and the server \"from\" which");
 		return false;
 	}
 	client = move_ask_client(broker, pid->number, uid);
@@ -80,6 +81,11 @@ static bool migrate(struct broker *broker, struct client *asker, uid_t uid, cons
 	if (!client) {
 		control_refuse(json, "no program of yours with pid %llu uses Gleam on this machine; gleamctl clients lists those that do",
 		       (unsigned long long)pid->number);
+		return false;
+	}
+	client = move_ask_session(broker, client, from ? from->text : NULL, why, sizeof(why));
+	if (!client) {
+		control_refuse(json, "%s", why);
 		return false;
 	}
 	if (name) {

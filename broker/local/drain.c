@@ -118,6 +118,32 @@ static bool client_is_there(const struct drain *drain, const struct client *clie
 	return false;
 }
 
+/* Where the program has other GPUs: two of its own on one server might be the same one. */
+static uint64_t siblings_there(const struct drain *drain, struct client *client)
+{
+	struct client *sessions[MOVE_SESSIONS_MAX];
+	unsigned count = move_ask_sessions(drain->broker, client, sessions);
+	uint64_t there = 0;
+
+	for (unsigned i = 0; i < count; i++)
+		if (sessions[i] != client && sessions[i]->server)
+			there |= 1ull << place_server_index(broker_place(drain->broker), sessions[i]->server);
+	return there;
+}
+
+/* The best of the servers that it hasn't been tried on, one where it has no other GPUs if there is any. */
+static struct server *leaver_target(struct leaver *leaver, char *why, size_t why_size)
+{
+	struct broker *broker = leaver->drain->broker;
+	struct client *client = leaver->client;
+	uint64_t there = siblings_there(leaver->drain, client);
+	struct server *to = NULL;
+
+	if (there & ~leaver->tried)
+		to = place_leave(broker, client, leaver->tried | there, &leaver->decision, why, why_size);
+	return to ? to : place_leave(broker, client, leaver->tried, &leaver->decision, why, why_size);
+}
+
 /* To the best of the servers that it hasn't been tried on. */
 static void leaver_next(struct leaver *leaver)
 {
@@ -131,7 +157,7 @@ static void leaver_next(struct leaver *leaver)
 		leaver->state = LEAVER_FREE;
 		return;
 	}
-	to = client->kernel && *client->kernel->server ? NULL : place_leave(drain->broker, client, leaver->tried, &leaver->decision, why, sizeof(why));
+	to = client->kernel && *client->kernel->server ? NULL : leaver_target(leaver, why, sizeof(why));
 	if (!to) {
 		leaver->state = LEAVER_FREE;
 		if (client->kernel && *client->kernel->server)

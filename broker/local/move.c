@@ -305,10 +305,6 @@ int move_may(const struct client *client, char *why, size_t why_size)
 		snprintf(why, why_size, "pid %d is being moved already", client->pid);
 		return -EALREADY;
 	}
-	if (client_has_sibling(client)) {
-		snprintf(why, why_size, "pid %d has GPUs of several servers, which stay where they are", client->pid);
-		return -EOPNOTSUPP;
-	}
 	if (client->limited) {
 		snprintf(why, why_size, "pid %d may use single devices (/dev/gleam<N>) alone, and gleamd was restarted since it was given "
 			 "them: it stays", client->pid);

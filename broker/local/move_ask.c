@@ -36,6 +36,51 @@ struct client *move_ask_client(const struct broker *broker, uint64_t pid, uid_t 
 	return NULL;
 }
 
+unsigned move_ask_sessions(const struct broker *broker, struct client *client, struct client *sessions_out[MOVE_SESSIONS_MAX])
+{
+	unsigned count = 1;
+
+	sessions_out[0] = client;
+	for (unsigned i = 0; i < broker_client_count(broker) && count < MOVE_SESSIONS_MAX; i++) {
+		struct client *other = broker_client(broker, i);
+		unsigned at = count;
+
+		if (!client_is_sibling(other, client))
+			continue;
+		for (; at && sessions_out[at - 1]->born_ns > other->born_ns; at--)
+			sessions_out[at] = sessions_out[at - 1];
+		sessions_out[at] = other;
+		count++;
+	}
+	return count;
+}
+
+struct client *move_ask_session(const struct broker *broker, struct client *client, const char *from, char *why, size_t why_size)
+{
+	struct client *sessions[MOVE_SESSIONS_MAX];
+	unsigned count = move_ask_sessions(broker, client, sessions);
+	char names[256] = "";
+	size_t at = 0;
+
+	for (unsigned i = 0; i < count; i++) {
+		const char *name = sessions[i]->server ? server_name(sessions[i]->server) : "none";
+
+		if (from && strcmp(name, from) == 0)
+			return sessions[i];
+		at += (size_t)snprintf(names + at, sizeof(names) - at, "%s%s", i ? ", " : "", name);
+		if (at >= sizeof(names))
+			at = sizeof(names) - 1;
+	}
+	if (from)
+		refuse(0, why, why_size, "pid %d has no GPU of server `%s`, but of %s", client->pid, from, names);
+	else if (count > 1)
+		refuse(0, why, why_size, "pid %d has GPUs of several servers (%s), which move one by one: say %d:%s for those of the first", client->pid,
+		       names, client->pid, sessions[0]->server ? server_name(sessions[0]->server) : "NAME");
+	else
+		return client;
+	return NULL;
+}
+
 struct server *move_ask_server(const struct broker *broker, const char *name)
 {
 	for (unsigned i = 0; i < broker_server_count(broker); i++)
@@ -53,12 +98,25 @@ bool move_ask_has_room(const struct broker *broker)
 	return count < MOVES_MAX;
 }
 
-static struct server *server_other(const struct broker *broker, const struct client *client)
+/* One that the program isn't on, or on least. */
+static struct server *server_other(const struct broker *broker, struct client *client)
 {
-	for (unsigned i = 0; i < broker_server_count(broker); i++)
-		if (broker_server(broker, i) != client->server)
-			return broker_server(broker, i);
-	return NULL;
+	struct client *sessions[MOVE_SESSIONS_MAX];
+	unsigned count = move_ask_sessions(broker, client, sessions);
+	struct server *other = NULL;
+
+	for (unsigned i = broker_server_count(broker); i-- > 0;) {
+		struct server *server = broker_server(broker, i);
+		bool has = false, had = false;
+
+		for (unsigned k = 0; k < count; k++) {
+			has |= sessions[k]->server == server;
+			had |= sessions[k]->server == other;
+		}
+		if (server != client->server && (!other || !has || had))
+			other = server;
+	}
+	return other;
 }
 
 int move_ask(struct broker *broker, struct client *client, struct server *to, int gpu, move_hear *hear, void *arg, char *why,

@@ -17,8 +17,17 @@ struct json;
 
 #define MOVES_MAX 4u /* at a time: each takes memory here, and its share of two links */
 
-/* The session of a process that @uid may move; NULL: there is none, or it is another user's. */
+#define MOVE_SESSIONS_MAX 8u /* of a process, as many as its library opens */
+
+/* The first session of a process that @uid may move; NULL: there is none, or it is another user's. */
 struct client *move_ask_client(const struct broker *broker, uint64_t pid, uid_t uid);
+/* All of its process, in the order in which they were opened; how many. */
+unsigned move_ask_sessions(const struct broker *broker, struct client *client, struct client *sessions_out[MOVE_SESSIONS_MAX]);
+/*
+ * That of a process which has its worker on server @from; NULL: the only one. NULL and @why: there is none there, or there are several, and
+ * none was named.
+ */
+struct client *move_ask_session(const struct broker *broker, struct client *client, const char *from, char *why, size_t why_size);
 /* NULL: there is no such server. */
 struct server *move_ask_server(const struct broker *broker, const char *name);
 /* Whether one more may begin. */

@@ -3,6 +3,7 @@
 #include "broker/local/place_move.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "broker/lib/log.h"
@@ -66,7 +67,10 @@ static void wish_begin(struct place_moves *moves, struct sched *sched, const str
 
 	if (!client || client->move)
 		return;
-	err = move_ask(moves->broker, client, to, -1, wish_hear, wish, why, sizeof(why));
+	err = client_has_sibling(client) ? -EOPNOTSUPP : move_ask(moves->broker, client, to, -1, wish_hear, wish, why, sizeof(why));
+	/* What its GPUs do together no profile tells, nor what they would lose on one server. */
+	if (client_has_sibling(client))
+		snprintf(why, sizeof(why), "it has GPUs of several servers, which only people and drains move");
 	if (err == -EAGAIN)
 		return; /* the next look asks again */
 	request_of(client, &request);

@@ -169,18 +169,6 @@ static bool client_is(const struct client *client, uint32_t session)
 
 static void client_add(struct state_client *sum, const struct state_client *other)
 {
-	size_t at = strlen(sum->server);
-
-	/* In the order in which they were opened. */
-	if (other->age_s > sum->age_s) {
-		char after[sizeof(sum->server)];
-
-		COPY(after, sum->server);
-		snprintf(sum->server, sizeof(sum->server), "%.*s,%.*s", CONF_NAME_SIZE, other->server,
-			 (int)sizeof(sum->server) - CONF_NAME_SIZE - 2, after);
-	} else {
-		snprintf(sum->server + at, sizeof(sum->server) - at, ",%s", other->server);
-	}
 	sum->calls += other->calls;
 	sum->bytes += other->bytes;
 	sum->round_trips += other->round_trips;
@@ -189,6 +177,17 @@ static void client_add(struct state_client *sum, const struct state_client *othe
 	sum->memory += other->memory;
 	sum->link_sent += other->link_sent;
 	sum->link_received += other->link_received;
+}
+
+/* Of a program with several, in the order in which they were opened. */
+static void servers_put(const struct broker *broker, struct client *client, char *out, size_t size)
+{
+	struct client *sessions[MOVE_SESSIONS_MAX];
+	unsigned count = move_ask_sessions(broker, client, sessions);
+	size_t at = 0;
+
+	for (unsigned i = 0; count > 1 && i < count && at < size; i++)
+		at += (size_t)snprintf(out + at, size - at, "%s%s", i ? "," : "", sessions[i]->server ? server_name(sessions[i]->server) : "");
 }
 
 bool state_client(const struct broker *broker, uint32_t session, struct state_client *client_out)
@@ -212,6 +211,7 @@ bool state_client(const struct broker *broker, uint32_t session, struct state_cl
 			client_take(broker_client(broker, k), &view, &other);
 			client_add(client_out, &other);
 		}
+		servers_put(broker, broker_client(broker, i), client_out->server, sizeof(client_out->server));
 		return true;
 	}
 	return false;
@@ -317,41 +317,87 @@ static void wish_hear(void *arg, const struct move_news *news)
 		free(wish);
 }
 
+/* NAME[:GPU], of @size bytes. -EINVAL: not that, -ENOENT. @gpu_out: -1 without. */
+static int place_read(struct broker *broker, const char *text, size_t size, struct server **to_out, int *gpu_out)
+{
+	char name[CONF_NAME_SIZE + 8];
+	char *colon, *end;
+	unsigned long gpu;
+
+	if (size == 0 || size >= sizeof(name))
+		return -EINVAL;
+	memcpy(name, text, size);
+	name[size] = 0;
+	colon = strrchr(name, ':');
+	*gpu_out = -1;
+	if (colon) {
+		gpu = strtoul(colon + 1, &end, 10);
+		if (colon[1] < '0' || colon[1] > '9' || *end || gpu > 63)
+			return -EINVAL;
+		*colon = 0;
+		*gpu_out = (int)gpu;
+	}
+	*to_out = move_ask_server(broker, name);
+	return *to_out ? 0 : -ENOENT;
+}
+
+/*
+ * Which session of a process is to go where: with one, wherever @where says; with several, as many names with commas between as are read
+ * from the file, of which one has changed.
+ */
+static int where_read(struct broker *broker, struct client **client, const char *where, struct server **to_out, int *gpu_out)
+{
+	struct client *sessions[MOVE_SESSIONS_MAX], *goes = NULL;
+	unsigned count = move_ask_sessions(broker, *client, sessions);
+
+	for (unsigned i = 0; i < count; i++) {
+		size_t size = strcspn(where, ",");
+		struct server *to;
+		int gpu, err = place_read(broker, where, size, &to, &gpu);
+
+		if (err)
+			return err;
+		if ((where[size] == 0) != (i == count - 1))
+			return -EINVAL;
+		where += size + 1;
+		if (count > 1 && to == sessions[i]->server && gpu < 0)
+			continue;
+		if (goes)
+			return -EINVAL;
+		goes = sessions[i];
+		*to_out = to;
+		*gpu_out = gpu;
+	}
+	if (!goes)
+		return -EINVAL;
+	*client = goes;
+	return 0;
+}
+
 int state_move(struct broker *broker, uint32_t session, const char *where, state_heard *heard, void *arg, struct state_wish **wish_out)
 {
-	const char *colon = strrchr(where, ':');
+	struct client *client = NULL;
 	struct state_wish *wish;
 	struct server *to;
-	char name[CONF_NAME_SIZE], why[MOVE_WHY_SIZE];
-	unsigned long gpu = 0;
-	char *end;
-	int err;
+	char why[MOVE_WHY_SIZE];
+	int gpu, err;
 
-	if (colon)
-		gpu = strtoul(colon + 1, &end, 10);
-	if (colon && (colon[1] < '0' || colon[1] > '9' || *end || gpu > 63))
-		return -EINVAL;
-	snprintf(name, sizeof(name), "%.*s", colon ? (int)(colon - where) : (int)sizeof(name) - 1, where);
-	to = move_ask_server(broker, name);
-	if (!to)
-		return -ENOENT;
+	for (unsigned i = 0; i < broker_client_count(broker) && !client; i++)
+		if (client_is(broker_client(broker, i), session))
+			client = broker_client(broker, i);
+	if (!client)
+		return -ESTALE;
+	err = where_read(broker, &client, where, &to, &gpu);
+	if (err)
+		return err;
 	wish = calloc(1, sizeof(*wish));
 	if (!wish)
 		return -ENOMEM;
 	*wish = (struct state_wish){ .heard = heard, .arg = arg };
-	COPY(wish->where, name);
-	err = -ESTALE;
-	for (unsigned i = 0; i < broker_client_count(broker); i++) {
-		struct client *client = broker_client(broker, i);
-
-		if (!client_is(client, session))
-			continue;
-		err = move_ask(broker, client, to, colon ? (int)gpu : -1, wish_hear, wish, why, sizeof(why));
-		if (err)
-			log_info("pid %d (%s): does not move to %s as written to its file: %s", client->pid, client->program, name, why);
-		break;
-	}
+	COPY(wish->where, server_name(to));
+	err = move_ask(broker, client, to, gpu, wish_hear, wish, why, sizeof(why));
 	if (err) {
+		log_info("pid %d (%s): does not move to %s as written to its file: %s", client->pid, client->program, server_name(to), why);
 		free(wish);
 		return err;
 	}

@@ -9,6 +9,7 @@
 
 #include "broker/local/broker.h"
 #include "broker/local/metrics.h"
+#include "broker/local/move_ask.h"
 #include "broker/local/state.h"
 #include "broker/local/tree_file.h"
 
@@ -556,7 +557,7 @@ static void wish_heard(void *arg, int err)
 
 int tree_write(const struct tree_view *view, const struct tree_node *node, const char *text, size_t size, struct tree_wait *wait)
 {
-	char word[CONF_NAME_SIZE + 8]; /* NAME:GPU */
+	char word[MOVE_SESSIONS_MAX * (CONF_NAME_SIZE + 8)]; /* NAME:GPU, with commas between */
 	int err;
 
 	if (!tree_is_writable(node))

@@ -31,15 +31,21 @@ static void offer_servers(const char *begun, const char *socket)
 	json_decref(answer);
 }
 
-static void offer_pids(const char *begun, const char *socket)
+/* @from: one with GPUs of several servers with the name of each. */
+static void offer_pids(const char *begun, const char *socket, bool from)
 {
-	char why[1024], pid[24];
+	char why[1024], pid[128];
 	json_t *answer = ask_quietly(socket, "clients", NULL, why, sizeof(why));
-	const json_t *client;
-	size_t i;
+	const json_t *clients = json_object_get(answer, "clients"), *client, *other;
+	size_t i, k;
 
-	json_array_foreach(json_object_get(answer, "clients"), i, client) {
-		snprintf(pid, sizeof(pid), "%lld", whole_of(client, "pid"));
+	json_array_foreach(clients, i, client) {
+		unsigned sessions = 0;
+
+		json_array_foreach(clients, k, other)
+			sessions += whole_of(other, "pid") == whole_of(client, "pid");
+		snprintf(pid, sizeof(pid), "%lld%s%s", whole_of(client, "pid"), from && sessions > 1 ? ":" : "",
+			 from && sessions > 1 ? text_of(client, "server") : "");
 		offer(begun, pid, text_of(client, "program"));
 	}
 	json_decref(answer);
@@ -57,7 +63,7 @@ static void offer_argument(const char *begun, const char *socket, const char *wo
 	if (strncmp(rest, "SERVER", 6) == 0)
 		offer_servers(begun, socket);
 	else if (strncmp(rest, "PID", 3) == 0)
-		offer_pids(begun, socket);
+		offer_pids(begun, socket, strncmp(rest, "PID[:FROM", 9) == 0);
 	else if (strstr(rest, "FILE") || strncmp(rest, "PATH", 4) == 0 || strncmp(rest, "DIR", 3) == 0)
 		puts(":files");
 	else if (strncmp(rest, "PROGRAM", 7) == 0)

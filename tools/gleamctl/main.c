@@ -58,10 +58,11 @@ const struct command commands[] = {
 	  "  prefetch SERVER FILE     send what the server lacks of FILE, so that the first load finds it there\n"
 	  "\n" HELP_COMMON,
 	  0, 3, "js", cache_command },
-	{ "migrate", "PID [SERVER[:GPU]]", "move a running program to another server, or another GPU",
+	{ "migrate", "PID[:FROM] [SERVER[:GPU]]", "move a running program to another server, or another GPU",
 	  "The program goes on meanwhile, and is held for a moment at the end. What can't be moved is refused with its reason, and\n"
 	  "the program stays where it is; so it does when anything fails on the way.\n"
 	  "\n"
+	  "FROM            of a program with GPUs of several servers: the one whose are moved; the others stay\n"
 	  "SERVER          where to (default: another one than it is on); its own name: to another worker there\n"
 	  "GPU             number of a GPU of that server (default: as the program's settings say)\n"
 	  "\n" HELP_COMMON,

@@ -97,11 +97,14 @@ int migrate_command(const struct options *options)
 	const char *to = options->count > 1 ? options->words[1] : NULL;
 	const char *colon = to ? strrchr(to, ':') : NULL;
 	struct watch watch = { 0 };
+	const char *which = options->words[0], *from = strchr(which, ':');
 	long long pid, gpu = -1;
 	json_t *args, *answer;
+	char number[24];
 
-	if (!number_read(options->words[0], INT32_MAX, &pid) || !pid)
-		return misused("migrate", "`%s` is not the pid of a process", options->words[0]);
+	snprintf(number, sizeof(number), "%.*s", (int)strcspn(which, ":"), which);
+	if (!number_read(number, INT32_MAX, &pid) || !pid || (from && !from[1]))
+		return misused("migrate", "`%s` is not the pid of a process, or PID:SERVER with the name of the one to leave", which);
 	if (colon && (!number_read(colon + 1, 63, &gpu) || colon == to))
 		return misused("migrate", "`%s` is not a server, or SERVER:GPU with the number of one of its GPUs", to);
 	args = json_object();
@@ -110,6 +113,8 @@ int migrate_command(const struct options *options)
 		json_object_set_new(args, "server", json_stringn(to, colon ? (size_t)(colon - to) : strlen(to)));
 	if (gpu >= 0)
 		json_object_set_new(args, "gpu", json_integer(gpu));
+	if (from)
+		json_object_set_new(args, "from", json_string(from + 1));
 	snprintf(watch.what, sizeof(watch.what), "moving %lld", pid);
 	progress_begin(&watch.progress, watch.what);
 	answer = ask_hearing(ask_socket(options->socket), "migrate", args, hear_one, &watch);
