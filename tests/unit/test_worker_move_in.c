@@ -94,6 +94,34 @@ static void moves_whole(struct client *a)
 	CHECK_EQUAL(process_end(&b, worker), EXIT_DONE);
 }
 
+/* GPUs of another server have the first two ranges: the new worker takes the third, too. */
+static void third_range(struct client *a)
+{
+	struct client b;
+	pid_t worker = worker_begin(&b);
+	uint64_t s = stream(a, 1, 1), p = map_memory(a, MIB);
+
+	CHECK(p >= RANGE_DEVICE + 2 * RANGE_SIZE);
+	SEND(a, cuMemsetD32Async, .hStream = s, .dstDevice = p, .ui = 77, .N = 1000);
+	CHECK_EQUAL(CALL(a, gleamContextSync, NULL, .index = CTX), 0);
+	ask_well(a, MOVE_COPY);
+	play(a, &b);
+	ask_well(a, MOVE_LAST);
+	play(a, &b);
+	CHECK_EQUAL(strlen(move_end(a, &b)), 0);
+	CHECK_EQUAL(read_u32(&b, s, p + 3996), 77);
+	session_end(&b);
+	CHECK_EQUAL(process_end(&b, worker), EXIT_DONE);
+}
+
+static void test_beside_gpus_of_other_servers(void **state)
+{
+	(void)state;
+	session_first = 2;
+	assert_true(session_run(third_range, 0));
+	session_first = 0;
+}
+
 /* ---- what arrives ---- */
 
 /* A worker that nobody has attached to, and that is told to become another one; @run in a child. */
@@ -290,6 +318,7 @@ static void test_failures_are_the_moves(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_beside_gpus_of_other_servers),
 		cmocka_unit_test(test_another_becomes_it),
 		cmocka_unit_test(test_lies_end_the_session),
 		cmocka_unit_test(test_failures_are_the_moves),

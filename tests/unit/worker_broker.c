@@ -6,11 +6,13 @@
 
 #include <sys/wait.h>
 
+uint32_t session_first;
+
 static void attach(struct client *c, uint64_t ordinals)
 {
 	struct bulk_ref cells = { .offset = 0, .size = SESSION_CELL_SIZE, .cookie = 77 };
 
-	CHECK_EQUAL(wait_reply(c, SEND_FLAGS(c, gleamAttach, FRAME_WANTS_REPLY | FRAME_BULK_DOWN, &cells, .ordinals = ordinals), NULL), 0);
+	CHECK_EQUAL(wait_reply(c, SEND_FLAGS(c, gleamAttach, FRAME_WANTS_REPLY | FRAME_BULK_DOWN, &cells, .ordinals = ordinals, .first = session_first), NULL), 0);
 	SEND(c, gleamContextOpen, .index = CTX, .device = 0, .primary = 1);
 }
 
@@ -29,6 +31,7 @@ pid_t worker_begin(struct client *c)
 	if (word[0] != 'R')
 		fprintf(stderr, "the worker says: %s\n", word);
 	CHECK(word[0] == 'R');
+	c->worker.settings.range_device += session_first * RANGE_SIZE;
 	return pid;
 }
 

@@ -21,6 +21,8 @@
 
 /* A worker, beside the child's. */
 pid_t worker_begin(struct client *c);
+/* Address ranges before those of the sessions' devices: GPUs of other servers have them. */
+extern uint32_t session_first;
 void session_end(struct client *c);
 /* @run in a child, with a worker that sees all devices and has a context, and has to end with @status. */
 bool session_run(void (*run)(struct client *c), int status);
