@@ -326,6 +326,29 @@ void loop_forget(struct loop *loop, uint64_t name)
 		tag->done = NULL;
 }
 
+uint64_t loop_tag_silent(struct loop *loop, struct io_uring_sqe *sqe, loop_done *done, void *arg)
+{
+	if (loop->ring.features & IORING_FEAT_CQE_SKIP)
+		sqe->flags |= IOSQE_CQE_SKIP_SUCCESS;
+	return loop_tag(loop, sqe, done, arg);
+}
+
+static void tag_free(struct loop *loop, struct loop_tag *tag)
+{
+	tag->live = false;
+	tag->generation = tag->generation == UINT32_MAX ? 1 : tag->generation + 1;
+	tag->next_free = loop->tag_free;
+	loop->tag_free = (uint32_t)(tag - loop->tags);
+}
+
+void loop_tag_over(struct loop *loop, uint64_t name)
+{
+	struct loop_tag *tag = tag_find(loop, name);
+
+	if (tag)
+		tag_free(loop, tag);
+}
+
 static enum found cqe_handle(struct loop *loop, uint64_t name, int res, uint32_t flags)
 {
 	struct loop_tag *tag = tag_find(loop, name);
@@ -337,12 +360,8 @@ static enum found cqe_handle(struct loop *loop, uint64_t name, int res, uint32_t
 	loop_done *done = tag->done;
 	void *arg = tag->arg;
 
-	if (!(flags & IORING_CQE_F_MORE)) {
-		tag->live = false;
-		tag->generation = tag->generation == UINT32_MAX ? 1 : tag->generation + 1;
-		tag->next_free = loop->tag_free;
-		loop->tag_free = (uint32_t)name;
-	}
+	if (!(flags & IORING_CQE_F_MORE))
+		tag_free(loop, tag);
 	if (done)
 		done(arg, res, flags);
 	else if (flags & IORING_CQE_F_BUFFER)

@@ -40,6 +40,12 @@ void loop_cancel(struct loop *loop, uint64_t tag);
 void loop_tag_quiet(struct loop *loop, uint64_t tag);
 /* @done won't be called any more; what the operation uses must stay until it ends. */
 void loop_forget(struct loop *loop, uint64_t tag);
+/*
+ * Tells only of a failure (from 5.17 on; before that of success as well). The tag lives until then, or until its owner knows otherwise that it has ended:
+ * loop_tag_over(), harmless for a tag that has ended.
+ */
+uint64_t loop_tag_silent(struct loop *loop, struct io_uring_sqe *sqe, loop_done *done, void *arg);
+void loop_tag_over(struct loop *loop, uint64_t tag);
 
 /* ---- receive buffers, lent by the loop to multishot receives; none on old kernels ---- */
 

@@ -105,6 +105,65 @@ static void test_posts_arrive(void **state)
 }
 
 /* In a child whose io_uring_setup fails with @err: does the reason have @says? */
+/* ---- silent operations ---- */
+
+static int first_res, second_res, first_count;
+static char pair_bytes[8];
+
+static void first_done(void *arg, int res, uint32_t flags)
+{
+	first_res = res;
+	first_count++;
+}
+
+static void second_done(void *arg, int res, uint32_t flags)
+{
+	second_res = res;
+	loop_stop(loop);
+}
+
+/* A write that tells only of failure, and a read behind it. */
+static void test_silent_ones_tell_of_failure(void **state)
+{
+	char why[500];
+	int pipes[2];
+
+	assert_int_equal(pipe(pipes), 0);
+	for (int turn = 0; turn < 200; turn++) {
+		bool fails = turn % 3 == 0;
+		struct io_uring_sqe *sqe;
+		uint64_t tag;
+
+		assert_int_equal(loop_open(&loop, 4, why, sizeof(why)), 0);
+		/* However full the queue is. */
+		for (int i = 0; i < turn % 5; i++) {
+			sqe = loop_sqe(loop);
+			io_uring_prep_nop(sqe);
+			loop_forget(loop, loop_tag(loop, sqe, NULL, NULL));
+		}
+		first_count = 0;
+		if (fails)
+			assert_int_equal(write(pipes[1], "other", 5), 5);
+		sqe = loop_sqe(loop);
+		io_uring_prep_write(sqe, fails ? -1 : pipes[1], "bytes", 5, 0);
+		tag = loop_tag_silent(loop, sqe, first_done, NULL);
+		sqe = loop_sqe(loop);
+		io_uring_prep_read(sqe, pipes[0], pair_bytes, sizeof(pair_bytes), 0);
+		loop_tag(loop, sqe, second_done, NULL);
+		loop_run(loop);
+		assert_int_equal(second_res, 5);
+		assert_memory_equal(pair_bytes, fails ? "other" : "bytes", 5);
+		assert_true(fails ? first_count == 1 && first_res == -EBADF : first_count <= 1);
+		loop_tag_over(loop, tag);
+		loop_tag_over(loop, tag);
+		/* The name is free, and means nobody any more. */
+		loop_cancel(loop, tag);
+		loop_close(loop);
+	}
+	close(pipes[0]);
+	close(pipes[1]);
+}
+
 static void refused(int err, const char *says)
 {
 	pid_t pid = fork();
@@ -139,6 +198,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_timers_fire_in_order),
 		cmocka_unit_test(test_posts_arrive),
+		cmocka_unit_test(test_silent_ones_tell_of_failure),
 		cmocka_unit_test(test_refusals_have_a_reason),
 	};
 	struct fdcheck fds;
