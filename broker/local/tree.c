@@ -59,8 +59,11 @@ struct tree {
 	struct open_list *lists;
 	unsigned list_count;
 	struct late_write *late;
-	uint64_t tag;	/* of waiting for a request */
-	bool polling;
+	uint64_t tag;	     /* of waiting for a request */
+	uint64_t answer_tag; /* of what was answered with it */
+	bool waiting;
+	bool offered; /* what libfuse answers now is the first request, see steady_accept() */
+	bool polls; /* a request is waited for, then read */
 	bool stopping;
 	bool gone; /* unmounted, by us or somebody else */
 };
@@ -389,31 +392,63 @@ static void tree_request(struct tree *tree, size_t size)
 {
 	struct fuse_buf request = { .mem = tree->buf, .size = size };
 
-	if (!tree_opens_take(&tree->opens, tree->buf, size))
-		fuse_session_process_buf(tree->session, &request);
+	if (tree_opens_take(&tree->opens, tree->buf, size))
+		return;
+	tree->offered = steady_is_offered(tree->buf, size);
+	fuse_session_process_buf(tree->session, &request);
+	tree->offered = false;
 }
 
-/*
- * One request, mostly: to look for another costs a system call, while the poll that follows sees it as it begins. Only those that we have
- * asked for ourselves are there for certain.
- */
+/* What libfuse answers. It doesn't know of all that the kernel offers. */
+static ssize_t tree_writev(int fd, struct iovec *iov, int count, void *userdata)
+{
+	struct tree *tree = userdata;
+	uint8_t init[STEADY_INIT_SIZE];
+	struct iovec reply[2];
+	ssize_t ret;
+
+	if (!tree->offered || count != 2)
+		return writev(fd, iov, count);
+	memcpy(reply, iov, sizeof(reply));
+	if (!steady_accept(reply, count, init))
+		return writev(fd, iov, count);
+	ret = writev(fd, reply, count);
+	if (ret >= 0)
+		tree->opens.steady.fd = fd;
+	return ret;
+}
+
+static ssize_t tree_read(int fd, void *bytes, size_t size, void *userdata)
+{
+	return read(fd, bytes, size);
+}
+
+/* What came instead of a request: -errno. False: there is none, or won't be any more. */
+static bool tree_no_request(struct tree *tree, int err)
+{
+	if (err == -EINTR || err == -ENOENT) /* ENOENT: a request that was withdrawn before we read it. */
+		return true;
+	if (err && err != -EAGAIN) {
+		if (err != -ENODEV) /* unmounted */
+			log_error("tree: can't read requests: %s", strerror(-err));
+		fuse_session_exit(tree->session);
+	}
+	tree_opens_dry(&tree->opens);
+	return false;
+}
+
+/* Only those that we have asked for ourselves are there for certain: to look for others costs a system call each time. */
 static void tree_requests(struct tree *tree)
 {
 	for (int i = 0; i < TREE_BURST && !tree->stopping && !fuse_session_exited(tree->session); i++) {
 		ssize_t got = read(fuse_session_fd(tree->session), tree->buf, TREE_BUF_SIZE);
 
-		if (got > 0) {
+		if (got > 0)
 			tree_request(tree, (size_t)got);
-			if (!tree_opens_more(&tree->opens))
-				return;
-		} else if (got == 0 || errno == EAGAIN) {
-			tree_opens_dry(&tree->opens);
+		else if (!tree_no_request(tree, got ? -errno : 0))
 			return;
-		} else if (errno != EINTR && errno != ENOENT) { /* ENOENT: a request that was withdrawn before we read it. */
-			if (errno != ENODEV) /* unmounted */
-				log_error("tree: can't read requests: %s", strerror(errno));
-			fuse_session_exit(tree->session);
-		}
+		if (!tree_opens_more(&tree->opens))
+			return;
 	}
 }
 
@@ -421,9 +456,21 @@ static void tree_ready(void *arg, int res, uint32_t flags)
 {
 	struct tree *tree = arg;
 
-	tree->polling = false;
+	tree->waiting = false;
+	loop_tag_over(tree->loop, tree->answer_tag);
 	tree_opens_look(&tree->opens);
-	tree_requests(tree);
+	if (tree->polls) {
+		tree_requests(tree);
+	} else if (!tree->stopping) {
+		if (res > 0)
+			tree_request(tree, (size_t)res);
+		else
+			tree_no_request(tree, res);
+		/* A kernel that doesn't wait where the descriptor says so. */
+		tree->polls = res == -EAGAIN;
+		if (tree_opens_more(&tree->opens))
+			tree_requests(tree);
+	}
 	if (tree->stopping) {
 		tree_end(tree);
 	} else if (fuse_session_exited(tree->session)) {
@@ -434,15 +481,42 @@ static void tree_ready(void *arg, int res, uint32_t flags)
 	}
 }
 
+static void tree_answered(void *arg, int res, uint32_t flags)
+{
+	struct tree *tree = arg;
+
+	if (res < 0 && !tree->gone)
+		tree_opens_refused(&tree->opens, res);
+}
+
+/*
+ * The next request is read as soon as it comes, into our buffer: with the loop's wait, and what is answered to the last one, a single system
+ * call a request. (Waiting by poll, read and write are three, and the reader, woken by the write, takes the core before we sleep.) The answer
+ * is taken when it is handed over, before the read that stands behind it: its buffer is free when that has ended.
+ */
 static void tree_arm(struct tree *tree)
 {
-	struct io_uring_sqe *sqe = loop_sqe(tree->loop);
+	int fd = fuse_session_fd(tree->session);
+	struct io_uring_sqe *sqe;
 
-	io_uring_prep_poll_add(sqe, fuse_session_fd(tree->session), POLLIN);
+	if (tree->polls)
+		tree_opens_flush(&tree->opens);
+	if (tree->opens.answer_size) {
+		sqe = loop_sqe(tree->loop);
+		io_uring_prep_write(sqe, fd, tree->opens.answer, (unsigned)tree->opens.answer_size, 0);
+		tree->answer_tag = loop_tag_silent(tree->loop, sqe, tree_answered, tree);
+		loop_tag_quiet(tree->loop, tree->answer_tag);
+		tree->opens.answer_size = 0;
+	}
+	sqe = loop_sqe(tree->loop);
+	if (tree->polls)
+		io_uring_prep_poll_add(sqe, fd, POLLIN);
+	else
+		io_uring_prep_read(sqe, fd, tree->buf, TREE_BUF_SIZE, 0);
 	tree->tag = loop_tag(tree->loop, sqe, tree_ready, tree);
 	/* Whoever polls the tree is in no hurry: nobody spins for the next request. */
 	loop_tag_quiet(tree->loop, tree->tag);
-	tree->polling = true;
+	tree->waiting = true;
 }
 
 /* ---- life ---- */
@@ -461,6 +535,7 @@ static const char *mount_advice(void)
 
 static int session_mount(struct tree *tree, char *why, size_t why_size)
 {
+	static const struct fuse_custom_io io = { .writev = tree_writev, .read = tree_read };
 	char options[] = "fsname=gleam,subtype=gleam,default_permissions,nosuid,nodev,noexec,allow_other";
 	char *argv[] = { "gleamd", "-o", options, NULL };
 	struct fuse_args args = FUSE_ARGS_INIT(3, argv);
@@ -484,6 +559,8 @@ static int session_mount(struct tree *tree, char *why, size_t why_size)
 	}
 	fd = fuse_session_fd(tree->session);
 	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+	/* Only root may, and where it fails nothing is lost. */
+	fuse_session_custom_io(tree->session, &io, fd);
 	return 0;
 }
 
@@ -535,7 +612,7 @@ void tree_stop(struct tree *tree)
 	if (!tree || tree->stopping)
 		return;
 	tree->stopping = true;
-	if (tree->polling)
+	if (tree->waiting)
 		loop_cancel(tree->loop, tree->tag);
 	else
 		tree_end(tree);
@@ -543,7 +620,7 @@ void tree_stop(struct tree *tree)
 
 bool tree_is_stopped(const struct tree *tree)
 {
-	return !tree || (tree->stopping && tree->gone && !tree->polling);
+	return !tree || (tree->stopping && tree->gone && !tree->waiting);
 }
 
 void tree_free(struct tree *tree)

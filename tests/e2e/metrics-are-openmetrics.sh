@@ -43,8 +43,9 @@ wait_for 10 eval 'scrape more && [ "$(value more gleam_sessions_total)" = 2 ]' |
 [ "$(value more gleam_calls_total)" -gt "$(value ended gleam_calls_total)" ] || fail "calls go down"
 
 # A thousand reads a second, five times for half a second: what gleamd's threads use for one, the least of the five, since whatever else runs
-# makes them dearer; and how often gleamd wakes up, twice: releases are taken together. 20 to 26 us on two virtual cores with little other
-# work, 15 to 28 at a load of 14; wake-ups tell it without that noise (2.9 before releases were gathered).
+# makes them dearer; and how often gleamd wakes up, twice, where the kernel reads by itself what is polled (root, 6.9 on) once: releases are taken
+# together. 12 to 19 us on two virtual cores (18 to 33 with reads of ours; a wake-up that does nothing else is 8 to 12);
+# wake-ups tell it without that noise.
 cat >"$TMP/poll.py" <<'PY'
 import os, sys, time
 path, tasks = sys.argv[1], "/proc/%s/task" % sys.argv[2]
@@ -68,6 +69,8 @@ read -r cost sleeps rate < <(python3 "$TMP/poll.py" "$g/servers/lab/load" "$(bg_
 say "a read costs $cost us of gleamd and wakes it $sleeps times, at $rate reads a second"
 if ! ldd "$OUT/bin/gleamd" | grep -qE 'lib(a|t|ub)san'; then
 	between "cost of a read (us)" 0 "$cost" 60
-	between "wake-ups a read" 0 "$sleeps" 2.6
+	most=2.6
+	[ "$(id -u)" != 0 ] || ! printf '6.9\n%s\n' "$(uname -r)" | sort -VC || ! grep -q fuse_passthrough_read_iter /proc/kallsyms || most=1.6
+	between "wake-ups a read" 0 "$sleeps" $most
 fi
 soft_down

@@ -19,7 +19,7 @@ BROKER_NODE += broker/node/probe_nvml.c
 BROKER_LIBS := -lm -luring -llz4 -lssl -lcrypto -linih -ldl $(shell $(PKG_CONFIG) --libs libnl-genl-3.0 libnl-route-3.0)
 CPPFLAGS += $(shell $(PKG_CONFIG) --cflags libnl-genl-3.0 libnl-route-3.0)
 ifeq ($(CONFIG_GLEAM_FUSE),y)
-BROKER_LOCAL += $(addprefix broker/local/,tree.c tree_open.c tree_node.c tree_file.c tree_mount.c metrics.c)
+BROKER_LOCAL += $(addprefix broker/local/,tree.c tree_open.c tree_steady.c tree_node.c tree_file.c tree_mount.c metrics.c)
 BROKER_LIBS += $(shell $(PKG_CONFIG) --libs fuse3)
 CPPFLAGS += $(shell $(PKG_CONFIG) --cflags fuse3)
 endif
