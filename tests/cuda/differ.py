@@ -18,7 +18,7 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-BATCH = 100          # seeds of one process
+BATCH = 50           # seeds of one process
 BATCH_SECONDS = 300  # a process that takes longer hangs; the program itself tells earlier which seed does
 HANG = 20            # the program ends itself when one program takes so many seconds
 AGAIN = 5            # how often a seed is run again to see whether it is determined

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Real programs to run natively and through Gleam: prints one JSON line with set-up and per-step seconds and a checksum.
 
-Usage: workloads.py NAME [ITERS]
-NAME: add gemm gemm16 resnet50 resnet50_train llm llm_graph compile weights cupy jax
+Usage: workloads.py NAME [ITERS | turns]
+NAME: add gemm gemm16 resnet50 resnet50_train llm llm_graph compile weights cupy jax, or raw (the driver API alone, no framework)
 Environment: GLEAM_BENCH_ATTN=eager|sdpa and GLEAM_BENCH_DTYPE=half|bfloat16|float32 (llm), GLEAM_BENCH_GB (weights).
-With GLEAM_BENCH_HOLD=PATH it makes PATH.ready before the timed steps, waits for PATH.go, and makes PATH.end behind them.
+With `turns` it prints a line when it is set up and has made its first four steps, with their checksum; then it reads lines: a number N makes
+it do N steps and print their seconds, `sum` the checksum of the last one's result; at the end of its input it ends.
 Seeds are fixed; the checksum of the last result must be the same natively and remotely on the same card.
 """
 import json, sys, time
 t0 = time.perf_counter()
 name = sys.argv[1]
-iters = int(sys.argv[2]) if len(sys.argv) > 2 else 20
+turns = sys.argv[2:] == ["turns"]
+iters = int(sys.argv[2]) if len(sys.argv) > 2 and not turns else 20
 
 
 def digest(arrays):
@@ -33,28 +35,38 @@ def counters():
     return list(values)
 
 
-def hold(ending):
-    import os
-    path = os.environ.get("GLEAM_BENCH_HOLD")
-    if path:
-        open(path + "." + ending, "w").close()
-        while ending == "ready" and not os.path.exists(path + ".go"): time.sleep(0.002)
-
-
-def timed(step, finish):
+def timed(step, finish, count):
     """Seconds a step, what Gleam counted meanwhile, the last result."""
-    hold("ready")
     before = counters()
     t1 = time.perf_counter()
-    for _ in range(iters): r = step()
+    for _ in range(count): r = step()
     finish()
-    took = (time.perf_counter() - t1) / iters
+    took = (time.perf_counter() - t1) / count
     after = counters()
-    hold("end")
     out = {"iter_s": took}
     if before and after:
         out["gleam"] = dict(zip(("calls", "trips", "bytes", "waited_ns"), (b - a for a, b in zip(before, after))))
     return out, r
+
+
+def play(step, finish, out, result):
+    """The first steps, then the timed ones: ITERS of them, or as stdin asks. RESULT makes of a step's value what is summed up."""
+    t1 = time.perf_counter(); r = step(); finish(); out["first_s"] = time.perf_counter() - t1
+    for _ in range(3): r = step()
+    finish()
+    if not turns:
+        more, r = timed(step, finish, iters)
+        out.update(more, checksum=digest(result(r)))
+        return out
+    out["checksum"] = digest(result(r))
+    print(json.dumps(dict(out, name=name, total_s=time.perf_counter() - t0)), flush=True)
+    for line in sys.stdin:
+        if line.strip() == "sum":
+            more = {"checksum": digest(result(r))}
+        else:
+            more, r = timed(step, finish, int(line))
+        print(json.dumps(more), flush=True)
+    sys.exit(0)
 
 
 def run_torch():
@@ -133,37 +145,59 @@ def run_torch():
         step = lambda: [h.to(dev) for h in host]
     torch.cuda.synchronize()
     out["model_s"] = time.perf_counter() - t1
-    t1 = time.perf_counter(); r = step(); torch.cuda.synchronize(); out["first_s"] = time.perf_counter() - t1
-    for _ in range(3): step()
-    torch.cuda.synchronize()
-    more, r = timed(step, torch.cuda.synchronize)
-    out.update(more)
     out["import_s"] = t_import
-    if name == "llm":
-        r = state["logits"]   # the whole distribution, not only the token that step() reads back
-    out["checksum"] = digest([torch.as_tensor(t).detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy() for t in (r if isinstance(r, list) else [r])])
-    return out
+
+    def result(r):
+        if name == "llm":
+            r = state["logits"]   # the whole distribution, not only the token that step() reads back
+        return [torch.as_tensor(t).detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy() for t in (r if isinstance(r, list) else [r])]
+    return play(step, torch.cuda.synchronize, out, result)
 
 
 def run_cupy():
     import cupy as cp
-    a = cp.arange(1 << 20, dtype=cp.float32); b = cp.sqrt(a) + a; cp.cuda.Device().synchronize()
-    t1 = time.perf_counter()
-    for _ in range(iters): b = cp.sqrt(a) + a
-    cp.cuda.Device().synchronize()
+    a = cp.arange(1 << 20, dtype=cp.float32)
     k = cp.RawKernel(r'extern "C" __global__ void f(float*x,int n){int i=blockIdx.x*blockDim.x+threadIdx.x;if(i<n)x[i]*=2;}', 'f')
-    k((4096,), (256,), (b, 1 << 20)); return {"iter_s": (time.perf_counter() - t1) / iters, "checksum": digest([cp.asnumpy(b)])}
+    def step():
+        b = cp.sqrt(a) + a
+        k((4096,), (256,), (b, 1 << 20))
+        return b
+    return play(step, cp.cuda.Device().synchronize, {}, lambda b: [cp.asnumpy(b)])
 
 
 def run_jax():
     import jax, jax.numpy as jnp, numpy
     f = jax.jit(lambda x: jnp.tanh(x @ x).sum())
-    x = jnp.ones((512, 512)); f(x).block_until_ready()
-    t1 = time.perf_counter()
-    for _ in range(iters): r = f(x)
-    r.block_until_ready(); return {"iter_s": (time.perf_counter() - t1) / iters, "checksum": digest([numpy.asarray(r)])}
+    x = jnp.ones((512, 512))
+    last = []
+    def step():
+        last[:] = [f(x)]
+        return last[0]
+    return play(step, lambda: last[0].block_until_ready(), {}, lambda r: [numpy.asarray(r)])
 
 
-res = {"cupy": run_cupy, "jax": run_jax}.get(name, run_torch)()
+def run_raw():
+    import ctypes
+    cuda = ctypes.CDLL("libcuda.so.1")
+    def call(function, *arguments):
+        code = getattr(cuda, function)(*arguments)
+        if code: raise RuntimeError(f"{function}: {code}")
+    context, memory, size = ctypes.c_void_p(), ctypes.c_uint64(), 1 << 20
+    call("cuInit", 0); call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0); call("cuCtxSetCurrent", context)
+    call("cuMemAlloc_v2", ctypes.byref(memory), ctypes.c_size_t(size))
+    host, count = ctypes.create_string_buffer(size), [0]
+    def step():
+        count[0] += 1
+        for part in range(8): call("cuMemsetD32Async", ctypes.c_uint64(memory.value + part * size // 8), count[0] + part, ctypes.c_size_t(size // 32), None)
+        call("cuMemcpyDtoH_v2", host, memory, ctypes.c_size_t(4096))
+        return host
+    def result(r):
+        call("cuMemcpyDtoH_v2", host, memory, ctypes.c_size_t(size))
+        import array
+        return [array.array("B", r.raw)]
+    return play(step, lambda: call("cuCtxSynchronize"), {}, result)
+
+
+res = {"cupy": run_cupy, "jax": run_jax, "raw": run_raw}.get(name, run_torch)()
 res.update(name=name, iters=iters, total_s=time.perf_counter() - t0)
 print(json.dumps(res), flush=True)
