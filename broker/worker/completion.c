@@ -12,6 +12,7 @@
 
 #include "broker/lib/futex.h"
 #include "broker/proto/off.h"
+#include "broker/worker/ahead.h"
 #include "broker/worker/direct.h"
 #include "broker/worker/executor.h"
 #include "broker/worker/fault.h"
@@ -427,6 +428,8 @@ static void *completion_run(void *arg)
 			nap = NAP_FIRST_NS;
 			continue;
 		}
+		if (ahead_look(w, now))
+			continue;
 		if (now - checked >= CHECK_NS) {
 			completion_check_contexts(w);
 			/* A host that polls a word without a CUDA call sees it change. */

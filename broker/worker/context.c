@@ -21,6 +21,7 @@
 #include "broker/worker/note.h"
 #include "broker/worker/pinned.h"
 #include "broker/worker/print.h"
+#include "broker/worker/spare.h"
 #include "broker/worker/stream.h"
 #include "broker/worker/sync.h"
 #include "gen/worker_bodies.h"
@@ -295,6 +296,7 @@ static CUresult context_close(struct worker *w, struct context *c)
 	if (!lost && r == CUDA_SUCCESS)
 		w->drv.cuCtxSynchronize();
 	print_end(w, c->index, !lost && r == CUDA_SUCCESS);
+	spare_end(w, c, e.piecewise);
 	objects_end(&e);
 	stream_bury(w, c->legacy, CUDA_ERROR_CONTEXT_IS_DESTROYED);
 	stream_put(w, c->legacy);

@@ -18,6 +18,7 @@
 #include "broker/lib/futex.h"
 #include "broker/lib/spin.h"
 #include "broker/proto/off.h"
+#include "broker/worker/ahead.h"
 #include "broker/worker/completion.h"
 #include "broker/worker/copy.h"
 #include "broker/worker/fault.h"
@@ -719,6 +720,9 @@ static bool ring_play(struct worker *w, struct ring *ring, bool side)
 	bool shared_memory = __atomic_load_n(&w->direct, __ATOMIC_RELAXED);
 	uint32_t count = 0;
 
+	/* A move begins in the middle of a ring. */
+	if (!side && w->ahead.released != ring->at)
+		ahead_released(w, ring->at);
 	while (count < ROUND_FRAMES && w->parked_bytes < PARKED_BYTES_MAX && !w->stalled && !w->exit_code) {
 		struct frame_hdr hdr;
 		const uint8_t *shared;
@@ -748,8 +752,11 @@ static bool ring_play(struct worker *w, struct ring *ring, bool side)
 		}
 		count++;
 	}
-	if (count)
+	if (count) {
+		if (!side)
+			ahead_released(w, ring->at);
 		ring_release(ring);
+	}
 	return count;
 }
 

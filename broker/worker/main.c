@@ -142,7 +142,6 @@ int main(int argc, char **argv)
 	confine_early();
 	/* The node that does not read any more is no reason to die in the middle. */
 	signal(SIGPIPE, SIG_IGN);
-	setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
 	prctl(PR_SET_NAME, "gleam-worker");
 
 	if (print_start())

@@ -23,7 +23,7 @@
 /* Real commands in flight on a stream: the driver blocks at about 1,020 in a channel, and two streams may share one. */
 #define CREDIT 480u
 #define CREDIT_LEAST 16u	  /* with thousands of streams each still goes on */
-#define CREDIT_CHANNELS 32u	  /* CUDA_DEVICE_MAX_CONNECTIONS */
+#define CREDIT_CHANNELS 8u	  /* the driver's default; see proc.c */
 #define PROGRESS_EVERY 64u	  /* commands between progress writes: 1.7 us each, so under 1% of what launches cost */
 #define MARKS 1024u		  /* progress writes in flight on a stream; more than CREDIT, so never the limit */
 #define PARKED_BYTES_MAX (64u << 20) /* frames held back per session; then the ring is left alone */
@@ -150,6 +150,13 @@ struct event {
 
 /* ---- contexts ---- */
 
+#define SPARES 8u /* driver streams of a kind made beforehand: see spare.h */
+
+struct spares {
+	CUstream streams[SPARES];
+	uint32_t count;
+};
+
 struct context {
 	uint32_t index;
 	bool open;
@@ -159,6 +166,7 @@ struct context {
 	CUcontext driver;
 	struct stream *legacy;
 	uint32_t parked_blocking; /* blocking streams with parked frames */
+	struct spares spares[2];  /* that wait for the legacy stream, and that don't */
 
 	/* guarded by lock */
 	CUresult latched;
@@ -236,6 +244,13 @@ struct worker {
 	uint64_t tenant; /* a number of the node's */
 	bool tenant_known;
 	struct host_calls *host_calls;
+	struct {
+		uint64_t released; /* atomic: the executor has given the client's ring back to here */
+		/* completion thread: the same, since when, and how far it has looked for ends of host functions */
+		uint64_t seen;
+		uint64_t since_ns;
+		uint64_t looked;
+	} ahead;
 	struct unwanted *unwanted; /* up pieces that are given back when they land */
 	struct host_range *host_ranges;
 	struct keep *keep;

@@ -12,6 +12,7 @@
 #include "broker/worker/pinned.h"
 #include "broker/worker/post.h"
 #include "broker/worker/print.h"
+#include "broker/worker/spare.h"
 #include "broker/worker/stream.h"
 #include "gen/worker_bodies.h"
 
@@ -25,7 +26,10 @@ struct host_call {
 };
 
 struct host_calls {
-	struct host_call *first;
+	pthread_mutex_t lock;
+	struct host_call *first; /* changed by the executor under lock */
+	uint32_t standing;	 /* atomic: not done */
+	uint32_t ahead;		 /* guarded by lock: done by host_call_ahead(), their commands are still to come */
 };
 
 /* ---- flush and synchronise ---- */
@@ -127,10 +131,14 @@ static void host_call_free(struct worker *w, struct host_call *call)
 {
 	struct host_call **link = &w->host_calls->first;
 
+	pthread_mutex_lock(&w->host_calls->lock);
 	while (*link && *link != call)
 		link = &(*link)->next;
 	if (*link)
 		*link = call->next;
+	if (!call->done)
+		__atomic_fetch_sub(&w->host_calls->standing, 1, __ATOMIC_RELAXED);
+	pthread_mutex_unlock(&w->host_calls->lock);
 	word_give(w, call->word);
 	free(call);
 }
@@ -140,6 +148,17 @@ static void host_call_passed(struct worker *w, struct join *join)
 {
 	host_call_free(w, join->object);
 	free(join);
+}
+
+static struct host_calls *calls_new(struct worker *w)
+{
+	struct host_calls *calls = calloc(1, sizeof(*calls));
+
+	if (calls)
+		pthread_mutex_init(&calls->lock, NULL);
+	/* From here on the completion thread reads it. */
+	__atomic_store_n(&w->host_calls, calls, __ATOMIC_RELEASE);
+	return calls;
 }
 
 CUresult worker_do_gleamHostFunc(struct worker *w, struct cmd *cmd, const struct msg_gleamHostFunc *m)
@@ -152,7 +171,7 @@ CUresult worker_do_gleamHostFunc(struct worker *w, struct cmd *cmd, const struct
 	CUresult r;
 
 	if (!w->host_calls)
-		w->host_calls = calloc(1, sizeof(*w->host_calls));
+		w->host_calls = calls_new(w);
 	call = calloc(1, sizeof(*call));
 	join = calloc(1, sizeof(*join));
 	wait = wait_new(w, WAIT_HOST_CALL, cmd->hdr);
@@ -175,8 +194,12 @@ CUresult worker_do_gleamHostFunc(struct worker *w, struct cmd *cmd, const struct
 		stream_settle(w, s, wait->seq);
 	else
 		stream_write(w, s, wait->seq);
+	spare_refill(w, s->context);
+	pthread_mutex_lock(&w->host_calls->lock);
 	call->next = w->host_calls->first;
 	w->host_calls->first = call;
+	__atomic_fetch_add(&w->host_calls->standing, 1, __ATOMIC_RELAXED);
+	pthread_mutex_unlock(&w->host_calls->lock);
 	r = w->drv.cuStreamWaitValue32_v2(s->driver, at, 1, CU_STREAM_WAIT_VALUE_EQ);
 	if (r != CUDA_SUCCESS) {
 		host_call_free(w, call);
@@ -208,35 +231,94 @@ free_all:
 	return r;
 }
 
-static void host_call_done(struct host_call *call)
+/* Locked. */
+static void host_call_done(struct host_calls *calls, struct host_call *call)
 {
-	call->done = true;
+	__atomic_store_n(&call->done, true, __ATOMIC_RELAXED);
+	__atomic_fetch_sub(&calls->standing, 1, __ATOMIC_RELAXED);
 	/* The client's writes came before its message; the GPU goes on behind this. */
 	__atomic_store_n(call->word, 1, __ATOMIC_RELEASE);
 }
 
+static struct host_call *host_call_find(struct host_calls *calls, uint64_t id)
+{
+	struct host_call *call = calls->first;
+
+	while (call && (call->id != id || call->done))
+		call = call->next;
+	return call;
+}
+
 CUresult worker_do_gleamHostDone(struct worker *w, struct cmd *cmd, const struct msg_gleamHostDone *m)
 {
-	for (struct host_call *call = w->host_calls ? w->host_calls->first : NULL; call; call = call->next)
-		if (call->id == m->id && !call->done) {
-			host_call_done(call);
-			return CUDA_SUCCESS;
-		}
-	note(w, "a host function (%llu) has ended that is not waited for", (unsigned long long)m->id);
+	struct host_calls *calls = w->host_calls;
+	struct host_call *call;
+	bool known;
+
+	if (!calls)
+		return CUDA_SUCCESS;
+	pthread_mutex_lock(&calls->lock);
+	call = host_call_find(calls, m->id);
+	known = call || calls->ahead;
+	if (call)
+		host_call_done(calls, call);
+	else if (calls->ahead)
+		calls->ahead--;
+	pthread_mutex_unlock(&calls->lock);
+	if (!known)
+		note(w, "a host function (%llu) has ended that is not waited for", (unsigned long long)m->id);
 	return CUDA_SUCCESS;
+}
+
+bool host_calls_stand(const struct worker *w)
+{
+	struct host_calls *calls = __atomic_load_n(&w->host_calls, __ATOMIC_ACQUIRE);
+
+	return calls && __atomic_load_n(&calls->standing, __ATOMIC_RELAXED);
+}
+
+bool host_call_ahead(struct worker *w, uint64_t id)
+{
+	struct host_calls *calls = __atomic_load_n(&w->host_calls, __ATOMIC_ACQUIRE);
+	struct host_call *call;
+
+	if (!calls)
+		return false;
+	pthread_mutex_lock(&calls->lock);
+	call = host_call_find(calls, id);
+	if (call) {
+		host_call_done(calls, call);
+		calls->ahead++;
+	}
+	pthread_mutex_unlock(&calls->lock);
+	return call;
+}
+
+void host_calls_end(struct worker *w)
+{
+	if (w->host_calls)
+		pthread_mutex_destroy(&w->host_calls->lock);
+	free(w->host_calls);
+	w->host_calls = NULL;
 }
 
 void host_calls_release(struct worker *w, struct context *c)
 {
-	for (struct host_call *call = w->host_calls ? w->host_calls->first : NULL; call; call = call->next)
+	struct host_calls *calls = w->host_calls;
+
+	if (!calls)
+		return;
+	pthread_mutex_lock(&calls->lock);
+	for (struct host_call *call = calls->first; call; call = call->next)
 		if ((!c || call->context == c) && !call->done)
-			host_call_done(call);
+			host_call_done(calls, call);
+	pthread_mutex_unlock(&calls->lock);
 }
 
 bool host_calls_pending(const struct worker *w, const struct context *c)
 {
 	for (const struct host_call *call = w->host_calls ? w->host_calls->first : NULL; call; call = call->next)
-		if ((!c || call->context == c) && !call->done)
+		if ((!c || call->context == c) && !__atomic_load_n(&call->done, __ATOMIC_RELAXED))
 			return true;
 	return false;
 }

@@ -12,4 +12,10 @@ void host_calls_release(struct worker *w, struct context *c);
 /* Does a stream of @c (NULL: of any) stand still until a host function has returned? */
 bool host_calls_pending(const struct worker *w, const struct context *c);
 
+void host_calls_end(struct worker *w);
+/* Any thread: does any stream stand still? */
+bool host_calls_stand(const struct worker *w);
+/* Completion thread: function @id has returned, and its command is still to come. False: nobody waits for it. */
+bool host_call_ahead(struct worker *w, uint64_t id);
+
 #endif

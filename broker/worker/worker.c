@@ -22,6 +22,7 @@
 #include "broker/worker/share.h"
 #include "broker/worker/start.h"
 #include "broker/worker/stream.h"
+#include "broker/worker/sync.h"
 #include "broker/worker/vmm.h"
 
 /* ---- for the dispatch ---- */
@@ -162,7 +163,7 @@ static void queues_end(struct worker *w)
 		free(w->wait_pool);
 		w->wait_pool = next;
 	}
-	free(w->host_calls);
+	host_calls_end(w);
 }
 
 void worker_stop(struct worker *w)

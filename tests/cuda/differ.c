@@ -7,7 +7,7 @@
  *	differ [--seed N] [--count M] [--steps K] [--real] [--graphs] [--words] [--shared] [--trace] [--print]
  *	differ --play FILE... [--mend] [--trace] [--print]
  *
- * --real leaves out what may crash a real driver; --print shows the program and runs nothing; --trace shows what came of
+ * --real leaves out what may crash a real driver, and what it orders otherwise; --print shows the program and runs nothing; --trace shows what came of
  * each operation; --hang N ends a program that takes N seconds; --mend drops what is impossible in a file and puts waits where it would race.
  */
 #include <getopt.h>
@@ -17,6 +17,7 @@
 
 static struct program program;
 static bool traced, printed, mend;
+bool real_driver;
 
 static void program_print(const struct program *p)
 {
@@ -118,7 +119,7 @@ int main(int argc, char **argv)
 				make.steps = DIFFER_OPS / 3;
 			break;
 		case 'r':
-			make.real = true;
+			make.real = real_driver = true;
 			break;
 		case 'g':
 			make.graphs = true;

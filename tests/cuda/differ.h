@@ -132,6 +132,12 @@ static inline uint64_t differ_mix(uint64_t h, uint64_t v)
 }
 uint64_t differ_hash(const void *bytes, size_t size);
 
+/*
+ * --real: for a real driver. 580 on an H200 crashes now and then in cuMemPoolDestroy (with several processes at work), so pools stay; and reads
+ * the page-locked source of a small copy at the call, also where a copy before it in order is yet to write there.
+ */
+extern bool real_driver;
+
 /* ---- differ_model.c ---- */
 
 struct model;

@@ -32,6 +32,7 @@ def arguments():
     parser.add_argument("--seeds", default="1:100")
     parser.add_argument("--seconds", type=float, default=0, help="stop after so long, with what is done by then")
     parser.add_argument("--option", action="append", default=[], help="for the program: --real, --graphs ...")
+    parser.add_argument("--keep", help="a file for what each seed gave, on both sides")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--tries", type=int, default=4, help="of a program while it is made smaller")
     parser.add_argument("--shrink")
@@ -92,6 +93,9 @@ def compare(sides, args):
             done += item[1]
             print(f"to seed {item[0] + item[1] - 1} after {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
             for seed in range(item[0], item[0] + item[1]):
+                if args.keep:
+                    with open(args.keep, "a", encoding="utf-8") as file:
+                        print(f"{seed}\t{direct.get(seed)}\t{gleam.get(seed)}", file=file)
                 if direct.get(seed) == gleam.get(seed):
                     continue
                 if direct.get(seed, "").startswith("ended with"):

@@ -436,7 +436,7 @@ static void step_pool(struct maker *k, int thread)
 	if (!model_pool(k->model, pool))
 		emit(k, (struct op){ .thread = (uint8_t)thread, .kind = OP_POOL_NEW, .a = { pool, (int64_t)roll(k, 2) } });
 	else
-		emit(k, (struct op){ .thread = (uint8_t)thread, .kind = roll(k, 3) ? OP_POOL_TRIM : OP_POOL_END,
+		emit(k, (struct op){ .thread = (uint8_t)thread, .kind = roll(k, 3) || real_driver ? OP_POOL_TRIM : OP_POOL_END,
 				     .a = { pool, (int64_t)(roll(k, 2) << 20) } });
 }
 

@@ -228,6 +228,8 @@ static bool host_side(const struct model *m, struct use *u, int64_t host, int64_
 		/* Also after what threads have read and written there: the stream may get to it at once. */
 		uses(u, O_SPACE + SPACE_HOST + (int)host, write);
 		touch(u, false, SPACE_HOST + (int)host, write, off, size);
+		if (!write && real_driver)
+			touch(u, true, SPACE_HOST + (int)host, false, off, size);
 		if (sync)
 			u->waits = WAITS_STREAM;
 	}

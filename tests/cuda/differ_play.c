@@ -777,7 +777,7 @@ static uint64_t left_end(const struct left *left)
 		if (left->streams[i])
 			all = differ_mix(all, cuStreamDestroy(p.streams[i]));
 	for (int i = 0; i < DIFFER_POOLS; i++)
-		if (left->pools[i])
+		if (left->pools[i] && !real_driver)
 			all = differ_mix(all, cuMemPoolDestroy(p.pools[i]));
 	return all;
 }

@@ -136,6 +136,15 @@ EXPORT void fake_fail(const char *name, int code, int after)
 	pthread_mutex_unlock(&lock);
 }
 
+static const char *waits_in; /* guarded by lock */
+
+EXPORT void fake_wait_in(const char *name)
+{
+	pthread_mutex_lock(&lock);
+	waits_in = name;
+	pthread_mutex_unlock(&lock);
+}
+
 EXPORT void fake_refuse_register(bool refuse)
 {
 	register_refused = refuse;
@@ -194,6 +203,20 @@ static void *keep(size_t size)
 	return p;
 }
 
+/* As the real one does now and then: until all queues are empty, for seconds at most. */
+static CUresult device_waits(const char *name)
+{
+	for (int i = 0; i < 5000; i++) {
+		pthread_mutex_lock(&lock);
+		bool waits = waits_in && strcmp(waits_in, name) == 0;
+		pthread_mutex_unlock(&lock);
+		if (!waits || !fake_ask(FAKE_PENDING))
+			return CUDA_SUCCESS;
+		usleep(1000);
+	}
+	return CUDA_ERROR_LAUNCH_TIMEOUT;
+}
+
 /* Every function begins with this: counts, and fails if the plan says so. */
 static CUresult enter(const char *name)
 {
@@ -215,7 +238,7 @@ static CUresult enter(const char *name)
 	if (r == CUDA_SUCCESS && current && current->lost)
 		r = current->lost;
 	pthread_mutex_unlock(&lock);
-	return r;
+	return r == CUDA_SUCCESS ? device_waits(name) : r;
 }
 
 #define ENTER()                                                                                                        \

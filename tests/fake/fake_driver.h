@@ -18,6 +18,7 @@ enum fake_question {
 void fake_release(unsigned int count);			      /* that many hold() kernels end */
 void fake_fail(const char *name, int code, int after);	      /* the call after @after more ones fails, once */
 void fake_refuse_register(bool refuse);			      /* of ranges over 1 MiB */
+void fake_wait_in(const char *name);			      /* calls of it return when all queues are empty; NULL: as others */
 void fake_memory(uint64_t bytes);			      /* left for cuMemCreate */
 unsigned int fake_ask(enum fake_question question);
 unsigned int fake_calls(const char *name);

@@ -20,7 +20,7 @@ static void memory_goes_there_and_back(struct client *c)
 	open_context(c);
 	p = map_memory(c, 4096);
 	load_functions(c);
-	s = stream(c, 1, 0);
+	s = stream(c, 1, 1);
 	/* The piece came with somebody's bytes; it was wiped. */
 	CHECK_EQUAL(read_u32(c, LEGACY, p), 0);
 	SEND(c, gleamCopyUp, .stream = s, .dst = p, .data = &value, .data_size = 4);
@@ -225,6 +225,72 @@ static void host_function_stops_its_stream(struct client *c)
 	CHECK_EQUAL(CALL(c, gleamStreamSync, NULL, .stream = s), 0);
 }
 
+/* A driver that waits for the context when it makes a stream: it would wait for a function whose end only the executor hears of. */
+static void streams_are_made_beside_a_host_function(struct client *c)
+{
+	uint64_t p, s, next, last = 0;
+
+	open_context(c);
+	p = map_memory(c, 4096);
+	load_functions(c);
+	s = stream(c, 1, 1);
+	/* Not loaded at its first launch: that would wait, too. */
+	launch_add(c, s, p, 1);
+	SEND(c, gleamHostFunc, .stream = s, .id = 5);
+	wait_notice(c, NOTICE_HOST_CALL);
+	c->fake.wait_in("cuStreamCreateWithPriority");
+	for (uint32_t i = 0; i < SPARES; i++) {
+		/* That does not wait for the legacy stream, nor it for this one. */
+		next = stream(c, 2 + i, 1);
+		last = launch_add(c, next, p, 1);
+		wait_progress(c, 2 + i, last);
+	}
+	/* There are no more: the worker's thread waits in the driver, and the end of the function is heard of all the same. */
+	next = stream(c, 2 + SPARES, 1);
+	last = launch_add(c, next, p, 1);
+	pause_ms(20);
+	CHECK(!reached(c, 2 + SPARES, last));
+	SEND(c, gleamHostDone, .id = 5);
+	wait_progress(c, 2 + SPARES, last);
+	CHECK_EQUAL(read_u32(c, s, p), SPARES + 2);
+	/* They are made again with the next function. */
+	SEND(c, gleamHostFunc, .stream = s, .id = 6);
+	wait_notice(c, NOTICE_HOST_CALL);
+	next = stream(c, 3 + SPARES, 1);
+	wait_progress(c, 3 + SPARES, launch_add(c, next, p, 1));
+	SEND(c, gleamHostDone, .id = 6);
+	CHECK_EQUAL(CALL(c, gleamStreamSync, NULL, .stream = s), 0);
+}
+
+/* The end of a function is heard of while the worker's thread is in the driver, but doesn't overtake bytes that were there before. */
+static void ends_of_host_functions_are_heard_early(struct client *c)
+{
+	uint64_t p, s, call;
+	uint32_t bytes = 7;
+
+	open_context(c);
+	p = map_memory(c, 4096);
+	load_functions(c);
+	s = stream(c, 1, 1);
+	for (uint32_t id = 0; id < 50; id++) {
+		call = SEND(c, gleamHostFunc, .stream = s, .id = id);
+		wait_notice(c, NOTICE_HOST_CALL);
+		c->fake.wait_in("cuEventCreate");
+		SEND(c, cuEventCreate, .phEvent = handle_make(OBJECT_EVENT, 3, 9 + id), .Flags = 0);
+		if (id % 10 == 9) {
+			SEND(c, gleamCopyUp, .stream = s, .dst = p, .data = (uint8_t *)&bytes, .data_size = sizeof(bytes));
+			SEND(c, gleamHostDone, .id = id);
+			pause_ms(10);
+			CHECK(!reached(c, 1, call));
+			c->fake.wait_in(NULL);
+		} else {
+			SEND(c, gleamHostDone, .id = id);
+		}
+		CHECK_EQUAL(CALL(c, gleamStreamSync, NULL, .stream = s), 0);
+	}
+	CHECK_EQUAL(read_u32(c, s, p), 7);
+}
+
 static void few_blocks(struct client *c)
 {
 	c->worker.settings.staging_small = 2;
@@ -268,6 +334,8 @@ IN_CHILD(legacy_full_holds_blocking_streams, NULL)
 IN_CHILD(parked_record_orders_other_streams, NULL)
 IN_CHILD(death_waits_for_parked_commands, NULL)
 IN_CHILD(host_function_stops_its_stream, NULL)
+IN_CHILD(streams_are_made_beside_a_host_function, NULL)
+IN_CHILD(ends_of_host_functions_are_heard_early, NULL)
 IN_CHILD(staging_is_waited_for, few_blocks)
 
 int main(void)
@@ -281,6 +349,8 @@ int main(void)
 		cmocka_unit_test(test_parked_record_orders_other_streams),
 		cmocka_unit_test(test_death_waits_for_parked_commands),
 		cmocka_unit_test(test_host_function_stops_its_stream),
+		cmocka_unit_test(test_streams_are_made_beside_a_host_function),
+		cmocka_unit_test(test_ends_of_host_functions_are_heard_early),
 		cmocka_unit_test(test_staging_is_waited_for),
 	};
 

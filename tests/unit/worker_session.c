@@ -54,10 +54,11 @@ static void fake_find(struct fake *fake, const char *path)
 	*(void **)&fake->release = dlsym(dl, "fake_release");
 	*(void **)&fake->plan = dlsym(dl, "fake_fail");
 	*(void **)&fake->refuse_register = dlsym(dl, "fake_refuse_register");
+	*(void **)&fake->wait_in = dlsym(dl, "fake_wait_in");
 	*(void **)&fake->memory = dlsym(dl, "fake_memory");
 	*(void **)&fake->ask = dlsym(dl, "fake_ask");
 	*(void **)&fake->calls = dlsym(dl, "fake_calls");
-	CHECK(fake->release && fake->plan && fake->refuse_register && fake->memory && fake->ask && fake->calls);
+	CHECK(fake->release && fake->plan && fake->refuse_register && fake->wait_in && fake->memory && fake->ask && fake->calls);
 }
 
 static void child(void (*test)(struct client *c), void (*prepare)(struct client *c))

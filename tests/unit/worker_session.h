@@ -40,6 +40,7 @@ struct fake {
 	void (*release)(unsigned int count);
 	void (*plan)(const char *name, int code, int after);
 	void (*refuse_register)(bool refuse);
+	void (*wait_in)(const char *name);
 	void (*memory)(uint64_t bytes);
 	unsigned int (*ask)(enum fake_question question);
 	unsigned int (*calls)(const char *name);

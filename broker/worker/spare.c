@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Driver streams made beforehand. Executor thread; see spare.h. */
+#include "broker/worker/spare.h"
+
+#include "broker/worker/note.h"
+#include "broker/worker/object.h"
+#include "broker/worker/sync.h"
+#include "gen/worker_bodies.h"
+
+CUresult spare_stream(struct worker *w, struct context *c, unsigned int flags, int priority, CUstream *stream_out)
+{
+	struct spares *s = &c->spares[flags & CU_STREAM_NON_BLOCKING ? 1 : 0];
+
+	if (s->count && host_calls_pending(w, c)) {
+		*stream_out = s->streams[--s->count];
+		return CUDA_SUCCESS;
+	}
+	return w->drv.cuStreamCreateWithPriority(stream_out, flags, priority);
+}
+
+void spare_refill(struct worker *w, struct context *c)
+{
+	if (host_calls_pending(w, c))
+		return;
+	for (unsigned int kind = 0; kind < 2; kind++) {
+		struct spares *s = &c->spares[kind];
+
+		/* Half of them gone: a program that makes streams between its host functions pays no driver call each time. */
+		if (s->count > SPARES / 2)
+			continue;
+		while (s->count < SPARES &&
+		       w->drv.cuStreamCreateWithPriority(&s->streams[s->count], kind ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT, 0) == CUDA_SUCCESS)
+			s->count++;
+		if (s->count < SPARES)
+			note(w, "no spare streams for context %u", c->index);
+	}
+}
+
+void spare_end(struct worker *w, struct context *c, bool destroy)
+{
+	for (unsigned int kind = 0; kind < 2; kind++) {
+		struct spares *s = &c->spares[kind];
+
+		while (s->count) {
+			s->count--;
+			if (destroy)
+				w->drv.cuStreamDestroy_v2(s->streams[s->count]);
+		}
+	}
+}
+
+CUresult worker_do_cuStreamCreateWithPriority(struct worker *w, struct cmd *cmd, const struct msg_cuStreamCreateWithPriority *m)
+{
+	struct context *c = &w->contexts[cmd->hdr->ctx];
+	CUstream born = NULL;
+	CUresult r;
+
+	if (cmd->hdr->ctx == CTX_NONE || !c->open)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	r = spare_stream(w, c, m->flags, m->priority, &born);
+	if (r != CUDA_SUCCESS)
+		return r;
+	if (object_add(w, OBJECT_STREAM, m->phStream, born))
+		return CUDA_SUCCESS;
+	w->drv.cuStreamDestroy_v2(born);
+	return CMD_BROKEN;
+}
