@@ -14,6 +14,11 @@
 
 #define CACHE_RATE_NS	(20 * NS_PER_MS) /* how fast a link is gets measured so often */
 #define CACHE_RATE_SIZE (4u << 20)	 /* over so many bytes at least */
+/*
+ * Names of what comes by a slower link cost less than a tenth of the bytes' way; above, where the node has no core to spare, what is
+ * never seen again would pay for what is.
+ */
+#define CACHE_RATE_DEAR 125000000ull
 #define CACHE_RATE_FAST 1500000000ull	 /* bytes a second: hashing is not faster than such a link, so it takes bytes as they are */
 
 /* ---- servers ---- */
@@ -54,6 +59,7 @@ void cache_server_lost(struct cache_server *server)
 	server->open = false;
 	server->counted = false;
 	held_clear(&server->held);
+	seen_clear(&server->seen);
 	server->asks = NULL;
 	while (ask) {
 		struct cache_ask *next = ask->next;
@@ -231,6 +237,13 @@ bool cache_pays(struct cache_server *server, enum conf_cache_use use)
 		return true;
 	rate_look(server);
 	return !server->loopback && server->rate < CACHE_RATE_FAST;
+}
+
+bool cache_keeps(struct cache_server *server, enum conf_cache_use use, uint32_t print, uint32_t size)
+{
+	bool dear = use != CACHE_ON && server->counted && server->stats.pressed && server->rate > CACHE_RATE_DEAR;
+
+	return !dear || seen_before(&server->seen, print, size);
 }
 
 /* ---- life ---- */

@@ -394,6 +394,8 @@ bool cache_client_send(struct cache_client *cc, struct cache_server *server, str
 	sample_take(&cc->counts, print, item->size);
 	job = held_may(&server->held, print, item->size) ? job_new(cc, server, mirror, item, name_run, name_told) : NULL;
 	if (!job) {
+		if (!cache_keeps(server, cc->use, print, item->size))
+			return false;
 		item->keep = (struct bulk_keep){ .total = item->size };
 		cc->counts.misses++;
 		return false;

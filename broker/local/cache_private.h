@@ -6,6 +6,7 @@
 #include "broker/core/jobs.h"
 #include "broker/core/link.h"
 #include "broker/local/cache.h"
+#include "broker/local/seen.h"
 
 struct cfiles;
 
@@ -32,9 +33,12 @@ struct cache_server {
 	uint64_t rate; /* bytes a second; 0: nobody knows */
 	uint64_t rate_ns;
 	struct link_mark rate_mark;
+	struct seen seen; /* what wasn't kept at first sight */
 };
 
 /* Whether names are worth their making on the way to this server. */
 bool cache_pays(struct cache_server *server, enum conf_cache_use use);
+/* Whether bytes of that fingerprint, which the node doesn't hold, are to be kept there although this is the first time. */
+bool cache_keeps(struct cache_server *server, enum conf_cache_use use, uint32_t print, uint32_t size);
 
 #endif

@@ -38,7 +38,7 @@ struct cache_peer {
 	struct depot *depots;
 	uint32_t asked; /* commands that run */
 	uint32_t refs; /* references that wait */
-	uint64_t stats_due_ns;
+	uint64_t pressed; /* as it was told */
 	uint32_t counts; /* of who holds it: the link, references, commands */
 	bool gone;
 };
@@ -96,6 +96,19 @@ void cache_peer_drained(struct cache_peer *peer)
 		peer_pump(peer);
 }
 
+static void peer_stats(struct cache_peer *peer, bool always)
+{
+	struct cache_stats stats;
+
+	if (!peer->reader)
+		return;
+	shelf_stats(peer->shelf, &stats);
+	if (!always && stats.pressed == peer->pressed)
+		return;
+	peer->pressed = stats.pressed;
+	link_send(peer->link, LINK_CACHE_STATS, 0, &stats, sizeof(stats), NULL, 0);
+}
+
 static void cache_news_run(struct loop_post *post)
 {
 	struct cache *cache = (struct cache *)((char *)post - offsetof(struct cache, news));
@@ -103,8 +116,10 @@ static void cache_news_run(struct loop_post *post)
 	/* Before we look: what comes after this posts again. */
 	__atomic_store_n(&cache->news_posted, false, __ATOMIC_SEQ_CST);
 	store_tidy(cache->store);
-	for (struct cache_peer *peer = cache->peers; peer; peer = peer->next)
+	for (struct cache_peer *peer = cache->peers; peer; peer = peer->next) {
 		peer_pump(peer);
+		peer_stats(peer, false);
+	}
 }
 
 /* Any thread. */
@@ -120,14 +135,8 @@ static void cache_tick(void *arg)
 {
 	struct cache *cache = arg;
 
-	for (struct cache_peer *peer = cache->peers; peer; peer = peer->next) {
-		struct cache_stats stats;
-
-		if (!peer->reader)
-			continue;
-		shelf_stats(peer->shelf, &stats);
-		link_send(peer->link, LINK_CACHE_STATS, 0, &stats, sizeof(stats), NULL, 0);
-	}
+	for (struct cache_peer *peer = cache->peers; peer; peer = peer->next)
+		peer_stats(peer, true);
 	if (cache->peers)
 		loop_timer_set(cache->loop, &cache->tick, loop_now_ns(cache->loop) + CACHE_STATS_NS);
 }

@@ -14,6 +14,7 @@ void shelf_stats(struct shelf *shelf, struct cache_stats *stats_out)
 {
 	pthread_mutex_lock(&shelf->store->lock);
 	*stats_out = shelf->stats;
+	stats_out->pressed = pressure_is(&shelf->store->pressure, clock_ns());
 	pthread_mutex_unlock(&shelf->store->lock);
 }
 

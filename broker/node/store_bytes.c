@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "broker/node/store_private.h"
 
@@ -16,6 +17,15 @@ struct put {
 	bool durable;
 };
 
+/* What this thread has had of a core. */
+static uint64_t thread_ns(void)
+{
+	struct timespec ts = { 0 };
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
+	return (uint64_t)ts.tv_sec * NS_PER_S + (uint64_t)ts.tv_nsec;
+}
+
 static void put_run(struct job *job)
 {
 	struct put *put = (struct put *)job;
@@ -23,10 +33,15 @@ static void put_run(struct job *job)
 	struct store *store = shelf->store;
 	struct chunk_name name;
 	struct entry *entry = NULL;
-	bool fresh = false;
+	bool fresh = false, pressed;
+	uint64_t wall_ns = clock_ns(), cpu_ns = thread_ns();
 	int err = jobs_are_ending(store->hash) ? -ECANCELED : chunk_name(shelf->salt, put->block, put->size, &name);
 
+	cpu_ns = thread_ns() - cpu_ns;
 	pthread_mutex_lock(&store->lock);
+	pressed = pressure_is(&store->pressure, wall_ns);
+	pressure_add(&store->pressure, clock_ns() - wall_ns, cpu_ns, clock_ns());
+	pressed = pressed != pressure_is(&store->pressure, clock_ns());
 	if (!err && !store->stopping) {
 		entry = shelf_find_locked(shelf, name.hash);
 		if (!entry) {
@@ -47,7 +62,7 @@ static void put_run(struct job *job)
 	}
 	store_coming_end_locked(store, put->block, put->size);
 	pthread_mutex_unlock(&store->lock);
-	if (fresh)
+	if (fresh || pressed)
 		store->news(store->owner);
 	free(put);
 }

@@ -11,6 +11,7 @@
 #include "broker/lib/clock.h"
 #include "broker/lib/key.h"
 #include "broker/lib/log.h"
+#include "broker/lib/pressure.h"
 #include "broker/node/store.h"
 
 #define STORE_PARTS_MAX	 64u	      /* chunks that come in pieces, at once; each takes CACHE_CHUNK_SIZE */
@@ -145,6 +146,7 @@ struct store {
 	uint64_t indexed_ns;	  /* when the indices were written last */
 	uint64_t room_wanted;	  /* bytes that found no place */
 	uint64_t coming;	  /* bytes in blocks that are no chunks yet */
+	struct pressure pressure; /* of the threads that make names */
 	struct part *parts;
 	uint32_t part_count;
 	uint64_t part_age;

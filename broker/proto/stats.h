@@ -240,8 +240,9 @@ struct cache_stats {
 	uint64_t saved;	    /* bytes that needn't travel */
 	uint64_t evictions; /* chunks that went for room */
 	uint64_t damaged;   /* chunks that were found damaged on disk */
+	uint64_t pressed;   /* 1: the node has no core to spare for names */
 };
-#define CACHE_STATS_COUNT 9u
+#define CACHE_STATS_COUNT 10u
 static_assert(sizeof(struct cache_stats) == CACHE_STATS_COUNT * 8, "cache_stats is a row of u64");
 
 #endif

@@ -106,7 +106,7 @@ static_assert(sizeof(struct cache_id) == 24, "cache_id is fixed on the wire");
 
 /* ---- links: between a broker and a node, inside TLS ---- */
 
-#define LINK_VERSION   6
+#define LINK_VERSION   7
 #define LINK_MSG_MAX   (SESSION_CELL_SIZE_MAX + 4096u)
 #define SESSION_CELL_SIZE_MAX (1u << 20)
 #define LINK_PORT      4711

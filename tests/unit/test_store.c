@@ -16,7 +16,9 @@
 
 #include "broker/lib/clock.h"
 #include "broker/node/store.h"
+#include "broker/lib/pressure.h"
 #include "broker/local/held.h"
+#include "broker/local/seen.h"
 #include "tests/lib/fdcheck.h"
 
 #define MIB (1u << 20)
@@ -556,6 +558,52 @@ static int dir_drop(void **state)
 	return system(command);
 }
 
+static void test_second_sights_are_known(void **state)
+{
+	struct seen seen = { 0 };
+
+	for (uint32_t i = 1; i <= 1000; i++)
+		assert_false(seen_before(&seen, i * 2654435761u, MIB));
+	/* Some have lost their places to others. */
+	uint32_t known = 0;
+
+	for (uint32_t i = 1000; i; i--)
+		known += seen_before(&seen, i * 2654435761u, MIB);
+	assert_true(known > 900);
+	assert_false(seen_before(&seen, 2654435761u, MIB - 1));
+	assert_true(seen_before(&seen, 2654435761u, MIB - 1));
+	seen_clear(&seen);
+	assert_false(seen_before(&seen, 2654435761u, MIB - 1));
+	seen_clear(&seen);
+}
+
+static void test_busy_cores_are_felt(void **state)
+{
+	const uint64_t ms = 1000000, s = 1000 * ms;
+	struct pressure p = { 0 };
+	uint64_t now = s;
+
+	assert_false(pressure_is(&p, now));
+	/* A core to itself. */
+	for (int i = 0; i < 100; i++)
+		pressure_add(&p, ms + ms / 10, ms, now);
+	assert_false(pressure_is(&p, now));
+	/* Less than two thirds of one: not by a single piece. */
+	pressure_add(&p, 9 * ms, ms, now);
+	assert_false(pressure_is(&p, now));
+	for (int i = 0; i < 30; i++)
+		pressure_add(&p, 3 * ms, ms, now);
+	assert_true(pressure_is(&p, now));
+	assert_true(pressure_is(&p, now + 19 * s));
+	assert_false(pressure_is(&p, now + 21 * s));
+	/* One that hardly comes to its turn, and then does. */
+	pressure_add(&p, 100 * ms, ms, now + 21 * s);
+	assert_true(pressure_is(&p, now + 22 * s));
+	for (int i = 0; i < 30; i++)
+		pressure_add(&p, ms, ms, now + 22 * s);
+	assert_false(pressure_is(&p, now + 22 * s));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -570,6 +618,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(verify_finds_damage, dir_make, dir_drop),
 		cmocka_unit_test_setup_teardown(one_daemon_a_folder, dir_make, dir_drop),
 		cmocka_unit_test(mirror_of_many),
+		cmocka_unit_test(test_second_sights_are_known),
+		cmocka_unit_test(test_busy_cores_are_felt),
 	};
 	struct fdcheck fds;
 	int failed;

@@ -14,7 +14,7 @@ BROKER_LOCAL := $(addprefix broker/local/, \
 	move_ask.c drain.c control_move.c save.c saver.c aside.c record.c replay.c control_save.c broker.c state.c \
 	control.c kdev.c knl.c place.c place_move.c place_store.c place_show.c control_sched.c netwatch.c discover.c \
 	discover_line.c) $(SCHED)
-BROKER_LOCAL += $(addprefix broker/local/,cache.c cache_client.c cfile.c held.c control_cache.c prefetch.c)
+BROKER_LOCAL += $(addprefix broker/local/,cache.c cache_client.c cfile.c held.c seen.c control_cache.c prefetch.c)
 BROKER_NODE += broker/node/probe_nvml.c
 BROKER_LIBS := -lm -luring -llz4 -lssl -lcrypto -linih -ldl $(shell $(PKG_CONFIG) --libs libnl-genl-3.0 libnl-route-3.0)
 CPPFLAGS += $(shell $(PKG_CONFIG) --cflags libnl-genl-3.0 libnl-route-3.0)
@@ -50,4 +50,4 @@ $(eval $(call unit,test_tls,tests/unit/test_tls.c broker/core/tls.c broker/core/
 $(eval $(call unit,test_pack,tests/unit/test_pack.c broker/core/pack.c,-llz4))
 $(eval $(call unit,test_spin,tests/unit/test_spin.c,))
 $(eval $(call unit,test_store,tests/unit/test_store.c $(sort $(wildcard broker/node/store*.c)) \
-	broker/local/held.c broker/core/jobs.c broker/lib/chunk.c broker/lib/fd.c broker/lib/log.c,-lcrypto))
+	broker/local/held.c broker/local/seen.c broker/core/jobs.c broker/lib/chunk.c broker/lib/fd.c broker/lib/log.c,-lcrypto))
