@@ -62,7 +62,7 @@ static void usage(FILE *out)
 	      "  --worker PATH           gleam-worker (default: beside gleamd, or ../libexec/gleam)\n"
 	      "  --user NAME             workers run as this user (as root; default: gleam-worker or nobody)\n"
 	      "  --key FILE              the key that daemons share, made by `gleamctl key new`\n"
-	      "  --lanes N               bulk connections of a link, 1 to 16 (default: 4)\n"
+	      "  --lanes N               bulk connections of a link, 1 to 16 (default: 4; 8 with 16 cores or more)\n"
 	      "  --keepalive SECONDS     silence after which a peer is given up (default: 15)\n"
 	      "  --compress auto|off     LZ4 for bulk where the link is slow and bytes shrink (default: auto)\n"
 	      "  --no-direct             programs on this machine's own GPUs go through gleamd, too\n"

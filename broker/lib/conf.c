@@ -19,6 +19,9 @@
 #define CONF_CACHE_SYSTEM  "/var/cache/gleam"
 #define CONF_LINE_MAX 190 /* libinih's own limit is 200, and it cuts what is longer without a word */
 
+/* A lane's thread encrypts 2 GB/s at most: four are less than a large machine's memory gives. */
+#define LANES_MANY_CORES 16
+
 void conf_init(struct conf *conf)
 {
 	*conf = (struct conf){
@@ -26,7 +29,7 @@ void conf_init(struct conf *conf)
 		.warm = 1,
 		.sessions_max = 256,
 		.link_sessions_max = 256,
-		.lanes = 4,
+		.lanes = sysconf(_SC_NPROCESSORS_ONLN) >= LANES_MANY_CORES ? 8 : 4,
 		.direct = true,
 		.compress = true,
 		.keepalive_ms = 15000, /* with a quarter for the tick: a dead peer is noticed in less than 20 s */
