@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "broker/softgpu/soft_green.h"
 #include "broker/softgpu/soft_memory.h"
 #include "broker/softgpu/soft_module.h"
 #include "broker/softgpu/soft_stream.h"
@@ -118,6 +119,8 @@ void soft_context_fail(struct soft_context *context, CUresult error)
 	atomic_compare_exchange_strong(&context->error, &none, error);
 	/* What else runs there would only end when it liked. */
 	atomic_store(&context->abort, 1);
+	if (context->base)
+		soft_context_fail(context->base, error);
 }
 
 CUresult soft_context_find(CUcontext handle, struct soft_context **context_out)
@@ -152,6 +155,8 @@ CUresult soft_context_enter(struct soft_context **context_out)
 
 	TRY(soft_context_enter_failed(&context));
 	error = atomic_load(&context->error);
+	if (!error)
+		error = atomic_load(&soft_context_home(context)->error);
 	if (error) {
 		soft_object_put(&context->object);
 		return (CUresult)error;
@@ -331,7 +336,7 @@ SOFT_API(cuCtxDestroy_v2, CUcontext handle)
 
 	TRY(soft_ready());
 	TRY(soft_context_find(handle, &context));
-	if (context->primary) {
+	if (context->primary || context->base) {
 		soft_object_put(&context->object);
 		return CUDA_ERROR_INVALID_CONTEXT;
 	}
@@ -347,6 +352,37 @@ SOFT_API(cuCtxDestroy_v2, CUcontext handle)
 }
 
 SOFT_ALIAS(cuCtxDestroy, cuCtxDestroy_v2);
+
+CUresult soft_context_green_new(struct soft_device *device, struct soft_context **context_out)
+{
+	struct soft_context *context;
+	CUcontext primary;
+	CUresult result;
+
+	TRY(cuDevicePrimaryCtxRetain(&primary, device->ordinal));
+	result = context_new(device, false, &context);
+	if (result == CUDA_SUCCESS) {
+		context->base = device->primary;
+		result = context_start(context, device->primary_flags, SOFT_VERSION);
+		if (result != CUDA_SUCCESS)
+			soft_object_put(soft_object_retire(atomic_load(&context->object.handle), SOFT_CONTEXT));
+	}
+	if (result != CUDA_SUCCESS)
+		cuDevicePrimaryCtxRelease_v2(device->ordinal);
+	else
+		*context_out = context;
+	return result;
+}
+
+void soft_context_green_end(struct soft_context *context)
+{
+	CUdevice device = context->device->ordinal;
+	struct soft_object *object = soft_object_retire(atomic_load(&context->object.handle), SOFT_CONTEXT);
+
+	context_stop(context);
+	soft_object_put(object);
+	cuDevicePrimaryCtxRelease_v2(device);
+}
 
 SOFT_API(cuCtxAttach, CUcontext *context, unsigned int flags)
 {
@@ -453,6 +489,7 @@ SOFT_API(cuCtxSynchronize_v2, CUcontext handle)
 	SOFT_HELD struct soft_context *context = NULL;
 
 	TRY(context_arg(handle, &context));
+	TRY(soft_green_sync(context));
 	return soft_context_sync(context);
 }
 

@@ -17,6 +17,7 @@
 /* Contexts a thread may have pushed. */
 #define SOFT_STACK_DEPTH 64
 
+struct soft_green;
 struct soft_stream;
 
 struct soft_context {
@@ -25,6 +26,8 @@ struct soft_context {
 	/* set when it is made, then only read */
 	struct soft_device *device;
 	bool primary;
+	struct soft_context *base; /* of a green context: the primary one that it is a part of; NULL for others */
+	struct soft_green *green;  /* its own; it lives as long */
 
 	_Atomic uint64_t id;
 	_Atomic bool alive;
@@ -60,6 +63,16 @@ CUresult soft_context_find(CUcontext handle, struct soft_context **context_out);
 #define SOFT_ENTER(name)                            \
 	SOFT_HELD struct soft_context *name = NULL; \
 	TRY(soft_context_enter(&name))
+
+/* Whose memory, modules and events those of @context are. */
+static inline struct soft_context *soft_context_home(struct soft_context *context)
+{
+	return context->base ? context->base : context;
+}
+
+/* A part of a device's primary context, which is retained, and its end. */
+CUresult soft_context_green_new(struct soft_device *device, struct soft_context **context_out);
+void soft_context_green_end(struct soft_context *context);
 
 CUcontext soft_context_handle(const struct soft_context *context);
 

@@ -112,7 +112,7 @@ SOFT_API(cuEventRecordWithFlags, CUevent handle, CUstream stream_handle, unsigne
 	if (flags & ~CU_EVENT_RECORD_EXTERNAL)
 		return CUDA_ERROR_INVALID_VALUE;
 	/* An event belongs to one context, and is recorded only there. */
-	if (event->object.owner != soft_stream_context(stream))
+	if (event->object.owner != soft_context_home(soft_stream_context(stream)))
 		return CUDA_ERROR_INVALID_HANDLE;
 	return soft_event_record(event, stream);
 }

@@ -337,7 +337,7 @@ static CUresult launch_submit(CUfunction handle, CUstream stream_handle, const s
 	SOFT_STREAM_ARG(stream, stream_handle);
 	TRY(soft_function_find(handle, soft_stream_context(stream), &function));
 	/* A function runs in the context of its module. */
-	if (function->object.owner != soft_stream_context(stream))
+	if (function->object.owner != soft_context_home(soft_stream_context(stream)))
 		return CUDA_ERROR_INVALID_HANDLE;
 	TRY(soft_launch_new(function, ask, &launch));
 	command = calloc(1, sizeof(*command));

@@ -111,6 +111,7 @@ CUresult soft_library_module(struct soft_library *library, struct soft_context *
 	struct soft_in_context *use;
 	CUresult result = CUDA_SUCCESS;
 
+	context = soft_context_home(context);
 	pthread_mutex_lock(&library->lock);
 	for (use = library->modules; use && use->context != context; use = use->next)
 		;

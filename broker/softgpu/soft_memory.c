@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "broker/softgpu/soft_green.h"
 #include "broker/softgpu/soft_stream.h"
 
 /* What cuMemAllocPitch rounds rows up to: the texture alignment. */
@@ -45,7 +46,7 @@ static CUresult memory_new(struct soft_device *device, struct soft_context *cont
 CUresult soft_memory_new(struct soft_context *context, uint64_t size, enum soft_range_kind kind, uint64_t owner,
 			 uint64_t *address_out)
 {
-	return memory_new(context->device, context, size, kind, owner, address_out);
+	return memory_new(context->device, soft_context_home(context), size, kind, owner, address_out);
 }
 
 CUresult soft_memory_pool_range(struct soft_device *device, uint64_t size, uint64_t pool, uint64_t *address_out)
@@ -195,6 +196,7 @@ SOFT_API(cuMemFree_v2, CUdeviceptr pointer)
 		return CUDA_ERROR_INVALID_VALUE;
 	/* Waits for the work that may still use it, as the real call does. */
 	TRY(soft_context_sync(context));
+	TRY(soft_green_sync(soft_context_home(context)));
 	if (range.context && range.context != context) {
 		SOFT_HELD struct soft_context *owner = NULL;
 

@@ -38,6 +38,9 @@ static uint32_t numbered_first; /* below it none is free */
 void soft_object_init(struct soft_object *object, enum soft_type type, struct soft_context *owner,
 		      void (*free)(struct soft_object *object))
 {
+	/* What is made in a green context is its primary one's, but for streams. */
+	if (owner && type != SOFT_STREAM)
+		owner = soft_context_home(owner);
 	object->type = type;
 	object->owner = owner;
 	if (owner)

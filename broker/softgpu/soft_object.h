@@ -25,6 +25,8 @@ enum soft_type {
 	SOFT_NODE,
 	SOFT_EXEC,
 	SOFT_CONDITION,
+	SOFT_GREEN,
+	SOFT_DESC, /* of resources for a green context */
 	SOFT_POOL,
 	SOFT_PHYSICAL,
 	SOFT_LINK,

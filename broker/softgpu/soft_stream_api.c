@@ -109,14 +109,6 @@ SOFT_API(cuStreamGetCtx, CUstream handle, CUcontext *context)
 	return CUDA_SUCCESS;
 }
 
-SOFT_API(cuStreamGetCtx_v2, CUstream handle, CUcontext *context, void **green)
-{
-	TRY(cuStreamGetCtx(handle, context));
-	if (green)
-		*green = NULL;
-	return CUDA_SUCCESS;
-}
-
 SOFT_API(cuStreamGetDevice, CUstream handle, CUdevice *device)
 {
 	SOFT_STREAM_ARG(stream, handle);
