@@ -75,6 +75,17 @@ static CUresult context_check(struct call *call)
 	return !error && is_off(OFF_ALL) ? off_ask(call) : error;
 }
 
+/* A green context ends before its primary one, and has failures of its own streams. */
+static CUresult green_check(struct call *call)
+{
+	CUresult error;
+
+	if (!__atomic_load_n(&call->green->active, __ATOMIC_ACQUIRE))
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	error = session_error_peek(call->session, call->green->index);
+	return error && result_is_sticky(error) ? session_error_take(call->session, call->green->index) : CUDA_SUCCESS;
+}
+
 /* Counts the call; of some the time is taken. */
 static inline void call_counted(struct call *call)
 {
@@ -106,6 +117,7 @@ CUresult call_enter(struct call *call, enum api api, enum needs needs, bool ptds
 	call->slot = NO_SLOT;
 	call->posted = 0;
 	call->context = NULL;
+	call->green = NULL;
 	call->thread = NULL;
 	call->session = NULL;
 	if (needs == NEEDS_NONE) {
@@ -123,11 +135,21 @@ CUresult call_enter(struct call *call, enum api api, enum needs needs, bool ptds
 	call_counted(call);
 	if (call->thread->depth) {
 		call->context = call->thread->stack[call->thread->depth - 1];
+		if (__builtin_expect(call->context->base != NULL, 0)) {
+			call->green = call->context;
+			call->context = call->green->base;
+		}
 		call->session = call->context->session;
 	}
 	if (needs == NEEDS_INIT)
 		return is_off(OFF_ALL) ? off_ask(call) : CUDA_SUCCESS;
 
+	if (__builtin_expect(call->green != NULL, 0)) {
+		CUresult result = green_check(call);
+
+		if (result)
+			return result;
+	}
 	return call->context ? context_check(call) : CUDA_ERROR_INVALID_CONTEXT;
 }
 

@@ -38,7 +38,8 @@ struct call {
 	bool ptds;    /* NULL streams mean this thread's stream */
 	bool touches; /* what is sent next may write to host memory that kernels reach (exposed.h) */
 	struct thread *thread;
-	struct context *context; /* current; NULL where none is needed and none is set */
+	struct context *context; /* current; NULL where none is needed and none is set. Of a green one its primary one */
+	struct context *green;	 /* that green one; NULL */
 	struct session *session; /* the context's, or the process's; NULL for NEEDS_NONE */
 
 	/* between call_open() and its end */

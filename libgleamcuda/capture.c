@@ -190,7 +190,7 @@ static CUresult gate(struct call *call)
 		return CUDA_SUCCESS;
 	graph_lock();
 	for (struct capture *capture = captures; capture; capture = capture->next) {
-		if (whole ? capture->origin->context != call->context : !call->thread || !forbids(capture, call->thread))
+		if (whole ? context_base(capture->origin->context) != call->context : !call->thread || !forbids(capture, call->thread))
 			continue;
 		capture->invalid = true;
 		result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;

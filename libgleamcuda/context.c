@@ -144,9 +144,10 @@ static struct context *place_take_locked(void)
 
 /* ---- activation ---- */
 
+static void activated_locked(struct context *context, uint64_t seq);
+
 void context_activate_locked(struct call *call, struct context *context, CUresult *result_out)
 {
-	const struct snapshot_device *raw = device_at(context->device)->raw;
 	struct msg_gleamContextOpen m = {
 		.index = context->index,
 		.device = context->node_device,
@@ -165,10 +166,15 @@ void context_activate_locked(struct call *call, struct context *context, CUresul
 	/* A failure of the epoch before is not this one's. */
 	__atomic_store_n(&shm_error(&call->session->shm, context->index)->code, 0, __ATOMIC_RELEASE);
 	msg_gleamContextOpen_put(&call->w, &m);
+	activated_locked(context, call_post(call));
+}
 
-	uint64_t seq = call_post(call);
+static void activated_locked(struct context *context, uint64_t seq)
+{
+	const struct snapshot_device *raw = device_at(context->device)->raw;
 
 	__atomic_store_n(&context->error, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&context->gate, 0, __ATOMIC_RELAXED);
 	__atomic_store_n(&context->last_seq, seq, __ATOMIC_RELAXED);
 	__atomic_store_n(&context->done_seq, seq, __ATOMIC_RELAXED);
 	__atomic_store_n(&context->id, ++id_last, __ATOMIC_RELAXED);
@@ -241,6 +247,7 @@ static CUresult context_create(struct call *call, CUcontext *pctx, unsigned int 
 		goto unlock;
 	}
 	device_set(context, dev);
+	context->base = NULL;
 	__atomic_store_n(&context->flags, flags, __ATOMIC_RELAXED);
 	__atomic_store_n(&context->api_version, api_version, __ATOMIC_RELAXED);
 	__atomic_store_n(&context->handle, handle_of(context->index, generations[context->index]), __ATOMIC_RELEASE);
@@ -327,9 +334,76 @@ CUresult do_cuCtxDestroy_v2(struct call *call, CUcontext ctx)
 
 	if (!ctx)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!context || context->primary)
+	if (!context || context->primary || context->base)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	return context_end(call, context, true);
+}
+
+CUresult context_green_make(struct call *call, int device, const uint32_t *parts, uint32_t count, struct context **context_out)
+{
+	struct msg_gleamGreenOpen m = { .parts = parts, .parts_count = count };
+	struct context *context;
+	CUcontext primary;
+	CUresult result = do_cuDevicePrimaryCtxRetain(call, &primary, device);
+
+	if (result)
+		return result;
+	pthread_mutex_lock(&lifecycle_lock);
+	context = place_take_locked();
+	if (context) {
+		context->attached = 1; /* the place is taken */
+		device_set(context, device);
+		context->base = context_primary(device);
+		__atomic_store_n(&context->flags, context->base->flags, __ATOMIC_RELAXED);
+		__atomic_store_n(&context->api_version, context->base->api_version, __ATOMIC_RELAXED);
+		__atomic_store_n(&context->handle, handle_of(context->index, generations[context->index]), __ATOMIC_RELEASE);
+	}
+	pthread_mutex_unlock(&lifecycle_lock);
+	result = CUDA_ERROR_OUT_OF_MEMORY;
+	if (!context)
+		goto release;
+	call_in(call, context->base);
+	m.index = context->index;
+	m.device = context->node_device;
+	result = call_open(call, OP_gleamGreenOpen, msg_gleamGreenOpen_size(&m));
+	if (!result) {
+		msg_gleamGreenOpen_put(&call->w, &m);
+		result = call_wait(call);
+	}
+	pthread_mutex_lock(&lifecycle_lock);
+	if (result) {
+		context->attached = 0;
+	} else {
+		__atomic_store_n(&shm_error(&call->session->shm, context->index)->code, 0, __ATOMIC_RELEASE);
+		activated_locked(context, call->posted);
+		/* There are streams now that don't wait for the legacy one of the other. */
+		__atomic_store_n(&context->has_free_streams, 1, __ATOMIC_RELEASE);
+		__atomic_store_n(&context->base->has_free_streams, 1, __ATOMIC_RELEASE);
+		*context_out = context;
+	}
+	pthread_mutex_unlock(&lifecycle_lock);
+	if (!result)
+		return CUDA_SUCCESS;
+release:
+	do_cuDevicePrimaryCtxRelease_v2(call, device);
+	return result;
+}
+
+CUresult context_green_end(struct call *call, struct context *context)
+{
+	int device = context->device;
+	CUresult result = context_end(call, context, true);
+
+	return result ? result : do_cuDevicePrimaryCtxRelease_v2(call, device);
+}
+
+/* Failures are told where the green context is asked. */
+static void contexts_green_wait(struct call *call, struct context *base)
+{
+	for (uint32_t i = (uint32_t)device_count(); i < SESSION_CONTEXTS; i++)
+		if (contexts[i].base == base && is_active(&contexts[i]))
+			work_wait(call, &contexts[i]);
+	call_in(call, base);
 }
 
 CUresult do_cuCtxAttach(struct call *call, CUcontext *pctx, unsigned int flags)
@@ -358,7 +432,7 @@ CUresult do_cuCtxDetach(struct call *call, CUcontext ctx)
 	if (!ctx)
 		return CUDA_ERROR_INVALID_VALUE;
 	/* Only the current one may be detached from. */
-	if (!context || context != call->context)
+	if (!context || context != call_current(call) || context->base)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	if (context->primary)
 		return do_cuDevicePrimaryCtxRelease_v2(call, context->device);
@@ -371,7 +445,7 @@ CUresult do_cuCtxGetCurrent(struct call *call, CUcontext *pctx)
 {
 	if (!pctx)
 		return CUDA_ERROR_INVALID_VALUE;
-	*pctx = call->context ? call->context->handle : NULL;
+	*pctx = call->context ? call_current(call)->handle : NULL;
 	return CUDA_SUCCESS;
 }
 
@@ -410,7 +484,7 @@ CUresult do_cuCtxPopCurrent_v2(struct call *call, CUcontext *pctx)
 /* The context of an argument where NULL means the current one. */
 static CUresult context_arg(const struct call *call, CUcontext ctx, struct context **context_out)
 {
-	*context_out = ctx ? context_find(ctx) : call->context;
+	*context_out = ctx ? context_find(ctx) : call_current(call);
 	return *context_out ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
@@ -512,9 +586,18 @@ CUresult do_cuCtxGetExecAffinity(struct call *call, CUexecAffinityParam *pExecAf
 
 /* ---- waiting ---- */
 
+/* A primary context's wait is for its green ones too. */
+static CUresult whole_wait(struct call *call, struct context *context)
+{
+	if (context->primary)
+		contexts_green_wait(call, context);
+	call_in(call, context);
+	return context_wait(call);
+}
+
 CUresult do_cuCtxSynchronize(struct call *call)
 {
-	return context_wait(call);
+	return whole_wait(call, call_current(call));
 }
 
 CUresult do_cuCtxSynchronize_v2(struct call *call, CUcontext ctx)
@@ -530,5 +613,5 @@ CUresult do_cuCtxSynchronize_v2(struct call *call, CUcontext ctx)
 	if (session_is_dead(call->session))
 		return session_death(call->session);
 	result = (CUresult)__atomic_load_n(&context->error, __ATOMIC_RELAXED);
-	return result ? result : context_wait(call);
+	return result ? result : whole_wait(call, context);
 }

@@ -28,6 +28,7 @@ struct context {
 	uint32_t unit;	      /* the device's range of addresses */
 	bool primary;
 	struct session *session; /* its device's */
+	struct context *base; /* of a green context: the primary one that it is a part of, whose memory, modules and events it has */
 
 	/* guarded by lock */
 	pthread_mutex_t lock;
@@ -52,6 +53,7 @@ struct context {
 	uint64_t done_seq;   /* up to which such a wait has succeeded */
 	uint64_t gone_seq;   /* of the newest destruction of a stream */
 	uint32_t owed;	     /* a failure that the library has met on its own account; the next wait tells it */
+	uint64_t gate;	     /* event that streams which are made later wait for (ctxevent.c); 0 */
 	uint32_t stacked;   /* entries of all threads' stacks that are this one: its place isn't used again before they go */
 };
 
@@ -61,6 +63,18 @@ static inline void call_in(struct call *call, struct context *context)
 	call->context = context;
 	if (__builtin_expect(context && call->session != context->session, 0))
 		call_to(call, context->session);
+}
+
+/* Of two contexts with one of these all but the streams is common. */
+static inline struct context *context_base(struct context *context)
+{
+	return __builtin_expect(context->base != NULL, 0) ? context->base : context;
+}
+
+/* The current one, be it green; NULL. */
+static inline struct context *call_current(const struct call *call)
+{
+	return call->green ? call->green : call->context;
 }
 
 /* What a thread has: made at its first call, freed when it ends. */
@@ -114,6 +128,9 @@ void context_on_close(void (*hook)(struct context *context));
 /* For context.c and primary.c: lifecycle_lock is held from one to the other. */
 void context_activate_locked(struct call *call, struct context *context, CUresult *result_out);
 struct cls_block *context_deactivate_locked(struct call *call, struct context *context);
+/* A green context of @device, of resources that the worker knows by number. It retains the primary one, and is not made current. */
+CUresult context_green_make(struct call *call, int device, const uint32_t *parts, uint32_t count, struct context **context_out);
+CUresult context_green_end(struct call *call, struct context *context);
 extern pthread_mutex_t lifecycle_lock; /* births, deaths, retains: taken before append_lock and every hook's locks */
 
 #endif

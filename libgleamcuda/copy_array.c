@@ -65,7 +65,7 @@ static CUresult end_array(struct call *call, CUarray handle, const struct copy_s
 		return CUDA_ERROR_INVALID_VALUE;
 	if (side->x % array->element || box->width % array->element)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (array->context != call->context)
+	if (array->context != context_base(call->context))
 		return call_refuse(call, "arrays are copied while their own context is current");
 	*end_out = (struct end){ .array = array, .x = side->x, .y = side->y, .z = side->z, .place = PLACE_DEVICE };
 	return CUDA_SUCCESS;

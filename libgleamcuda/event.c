@@ -155,7 +155,7 @@ CUresult event_for_launch(struct call *call, CUevent hEvent, uint64_t *handle_ou
 
 	if (result)
 		return result;
-	if (event->context != call->context)
+	if (event->context != context_base(call->context))
 		return CUDA_ERROR_INVALID_HANDLE;
 	/* Measured: an event with timing is "not supported" here. */
 	return event->flags & CU_EVENT_DISABLE_TIMING ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
@@ -212,7 +212,7 @@ static CUresult event_record(struct call *call, CUevent hEvent, CUstream hStream
 	if (result)
 		return result;
 	/* The driver wants event and stream of one context. */
-	if (event->context != call->context)
+	if (event->context != context_base(call->context))
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (__builtin_expect(captured, 0)) {
 		struct graph_work work = { .type = CU_GRAPH_NODE_TYPE_EVENT_RECORD, .event = m.hEvent };

@@ -19,6 +19,7 @@ struct fence {
 	/* guarded by lock */
 	uint64_t event;	 /* of the library's own; it ends with the context */
 	uint64_t stream; /* that the newest copy was sent on */
+	uint32_t index;	 /* of that stream's context: of a primary one and its green ones, whose fence is one */
 	/* atomics, written under lock */
 	uint32_t epoch; /* the context's life that event belongs to */
 	uint64_t count; /* raises; a stream's fence_seen is one of them */
@@ -34,9 +35,11 @@ static bool fence_stands(const struct fence *f, const struct context *context)
 }
 
 /* The legacy stream and blocking ones are in order without help. */
-static bool ordered(uint64_t a, uint64_t b, const struct stream *stream_b)
+static bool ordered(const struct fence *f, const struct stream *stream)
 {
-	return a == b || (a == WIRE_STREAM_LEGACY && !(stream_b->flags & CU_STREAM_NON_BLOCKING));
+	if (f->index != stream->context->index)
+		return false;
+	return f->stream == stream->handle || (f->stream == WIRE_STREAM_LEGACY && !(stream->flags & CU_STREAM_NON_BLOCKING));
 }
 
 static CUresult pass_locked(struct call *call, struct fence *f, struct stream *stream)
@@ -45,7 +48,7 @@ static CUresult pass_locked(struct call *call, struct fence *f, struct stream *s
 
 	if (stream->fence_seen == count)
 		return CUDA_SUCCESS;
-	if (fence_stands(f, call->context) && !ordered(f->stream, stream->handle, stream)) {
+	if (fence_stands(f, context_base(call->context)) && !ordered(f, stream)) {
 		struct msg_cuStreamWaitEvent m = { .hStream = stream->handle, .hEvent = f->event };
 		CUresult result = call_open(call, OP_cuStreamWaitEvent, msg_cuStreamWaitEvent_size(&m));
 
@@ -60,7 +63,7 @@ static CUresult pass_locked(struct call *call, struct fence *f, struct stream *s
 
 CUresult fence_pass(struct call *call, uint64_t handle)
 {
-	struct fence *f = &fences[call->context->index];
+	struct fence *f = &fences[context_base(call->context)->index];
 	uint64_t count = __atomic_load_n(&f->count, __ATOMIC_ACQUIRE);
 	struct stream *stream;
 	CUresult result;
@@ -80,16 +83,20 @@ CUresult fence_pass(struct call *call, uint64_t handle)
 static CUresult record_locked(struct call *call, struct fence *f, struct stream *stream)
 {
 	struct msg_cuEventRecord m = { .hStream = stream->handle };
+	struct context *base = context_base(call->context);
 	CUresult result;
 
-	if (!f->event || !fence_stands(f, call->context)) {
+	if (!f->event || !fence_stands(f, base)) {
+		struct context *context = call->context;
 		CUevent event;
 
+		call_in(call, base);
 		result = do_cuEventCreate(call, &event, CU_EVENT_DISABLE_TIMING);
+		call_in(call, context);
 		if (result)
 			return result;
 		f->event = (uint64_t)(uintptr_t)event;
-		__atomic_store_n(&f->epoch, __atomic_load_n(&call->context->epoch, __ATOMIC_RELAXED), __ATOMIC_RELEASE);
+		__atomic_store_n(&f->epoch, __atomic_load_n(&base->epoch, __ATOMIC_RELAXED), __ATOMIC_RELEASE);
 	} else {
 		/* Another thread's copy may stand since this one began; the record shall stand for both. */
 		result = pass_locked(call, f, stream);
@@ -103,6 +110,7 @@ static CUresult record_locked(struct call *call, struct fence *f, struct stream 
 	msg_cuEventRecord_put(&call->w, &m);
 	event_launched(call, m.hEvent, stream->handle, call_post(call));
 	f->stream = stream->handle;
+	f->index = stream->context->index;
 	__atomic_store_n(&stream->fence_seen, f->count + 1, __ATOMIC_RELAXED);
 	__atomic_store_n(&f->count, f->count + 1, __ATOMIC_RELEASE);
 	return CUDA_SUCCESS;
@@ -111,7 +119,7 @@ static CUresult record_locked(struct call *call, struct fence *f, struct stream 
 CUresult fence_raise(struct call *call, uint64_t handle)
 {
 	struct stream *stream = stream_find(call, handle);
-	struct fence *f = &fences[call->context->index];
+	struct fence *f = &fences[context_base(call->context)->index];
 	CUresult result;
 
 	/* Where every stream waits for the legacy one there is nothing to keep. */

@@ -449,10 +449,10 @@ static CUresult launch_open(struct call *call, CUfunction f, CUstream hStream, s
 
 	launch->captured = captured ? (uint64_t)(uintptr_t)f : 0;
 	if (!result)
-		result = function_in(call, f, call->context, &function);
+		result = function_in(call, f, context_base(call->context), &function);
 	if (result)
 		return result;
-	if (function->context != call->context)
+	if (function->context != context_base(call->context))
 		return CUDA_ERROR_INVALID_HANDLE;
 	*function_out = function;
 	return function_ready(call, function);

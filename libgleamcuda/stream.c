@@ -16,6 +16,7 @@
 #include "libgleamcuda/exposed.h"
 #include "libgleamcuda/event.h"
 #include "libgleamcuda/fence.h"
+#include "libgleamcuda/green.h"
 #include "libgleamcuda/handle.h"
 #include "libgleamcuda/hostfunc.h"
 #include "libgleamcuda/launch.h"
@@ -60,6 +61,9 @@ CUresult call_stream_named(struct call *call, CUstream stream, uint64_t *handle_
 {
 	uint64_t value = (uint64_t)(uintptr_t)stream;
 
+	/* NULL and the like are those of the green context. */
+	if (__builtin_expect(call->green != NULL, 0) && value <= 2)
+		call_in(call, call->green);
 	if (value == (uint64_t)(uintptr_t)CU_STREAM_PER_THREAD || (!value && call->ptds)) {
 		CUresult result = stream_own(call, handle_out);
 
@@ -414,6 +418,8 @@ static CUresult stream_make(struct call *call, unsigned int flags, int priority,
 	/* Words keep the value of the stream that had them before; everything of this one is later. */
 	stream->flush_seq = seq;
 	*handle_out = handle;
+	if (__builtin_expect(__atomic_load_n(&call->context->gate, __ATOMIC_ACQUIRE) != 0, 0) && !hidden)
+		return do_cuStreamWaitEvent(call, (CUstream)(uintptr_t)handle, (CUevent)(uintptr_t)call->context->gate, 0);
 	return CUDA_SUCCESS;
 
 end_handle:
@@ -480,6 +486,7 @@ CUresult do_cuStreamCreateWithPriority(struct call *call, CUstream *phStream, un
 		priority = d->priority_least;
 	if (priority < d->priority_greatest)
 		priority = d->priority_greatest;
+	call_in(call, call_current(call));
 	result = stream_make(call, flags, priority, false, &handle);
 	if (!result)
 		*phStream = (CUstream)(uintptr_t)handle;
@@ -679,10 +686,17 @@ CUresult do_cuStreamGetCtx(struct call *call, CUstream hStream, CUcontext *pctx)
 
 CUresult do_cuStreamGetCtx_v2(struct call *call, CUstream hStream, CUcontext *pCtx, CUgreenCtx *pGreenCtx)
 {
-	CUresult result = do_cuStreamGetCtx(call, hStream, pCtx);
+	CUresult result;
 
-	if (!result && pGreenCtx)
-		*pGreenCtx = NULL;
+	if (call->green && hStream == CU_STREAM_PER_THREAD)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (!pGreenCtx)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = do_cuStreamGetCtx(call, hStream, pCtx);
+	if (!result) {
+		*pGreenCtx = green_of(call->context);
+		*pCtx = context_base(call->context)->handle;
+	}
 	return result;
 }
 

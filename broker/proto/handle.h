@@ -33,7 +33,9 @@ enum object_type {
 	OBJECT_POOL = 16,
 	OBJECT_VMM = 17, /* cuMemCreate */
 	OBJECT_CONDITION = 18, /* cuGraphConditionalHandleCreate */
-	OBJECT_TYPES = 19,
+	OBJECT_GREEN = 19,     /* cuGreenCtxCreate; its context has a handle of its own */
+	OBJECT_DESC = 20,      /* cuDevResourceGenerateDesc */
+	OBJECT_TYPES = 21,
 };
 
 #define HANDLE_MARK	 0x15ull

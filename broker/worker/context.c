@@ -16,6 +16,7 @@
 #include "broker/worker/fault.h"
 #include "broker/worker/grant.h"
 #include "broker/worker/graph.h"
+#include "broker/worker/green.h"
 #include "broker/worker/image.h"
 #include "broker/worker/link.h"
 #include "broker/worker/note.h"
@@ -50,16 +51,29 @@ struct context *context_own(struct worker *w, uint32_t index)
 	return c;
 }
 
+/* What the driver has made has its place now; false: no memory, and nothing is there. */
+static bool context_begin(struct worker *w, const struct context *with)
+{
+	struct context *c = &w->contexts[with->index];
+
+	pthread_mutex_lock(&w->lock);
+	*c = *with;
+	pthread_mutex_unlock(&w->lock);
+	c->legacy = stream_new(w, c, 0, NULL, true);
+	print_begin(c->index, c->driver);
+	if (c->legacy)
+		return true;
+	print_end(w, c->index, false);
+	c->open = false;
+	return false;
+}
+
 CUresult worker_do_gleamContextOpen(struct worker *w, struct cmd *cmd, const struct msg_gleamContextOpen *m)
 {
-	struct context *c;
 	CUcontext driver;
 	CUresult r;
 
-	if (m->index >= SESSION_CONTEXTS)
-		return CMD_BROKEN;
-	c = &w->contexts[m->index];
-	if (c->open)
+	if (m->index >= SESSION_CONTEXTS || w->contexts[m->index].open)
 		return CMD_BROKEN;
 	if (m->device >= w->device_count || !(w->ordinals & 1ull << m->device))
 		return CUDA_ERROR_INVALID_DEVICE;
@@ -71,25 +85,50 @@ CUresult worker_do_gleamContextOpen(struct worker *w, struct cmd *cmd, const str
 	}
 	if (r != CUDA_SUCCESS)
 		return r;
+	if (context_begin(w, &(struct context){
+				     .index = m->index, .open = true, .primary = m->primary != 0, .device = m->device, .driver = driver,
+				     .home = driver == w->home,
+			     }))
+		return CUDA_SUCCESS;
+	if (m->primary)
+		w->drv.cuDevicePrimaryCtxRelease_v2(w->devices[m->device]);
+	else
+		w->drv.cuCtxDestroy_v2(driver);
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
 
-	pthread_mutex_lock(&w->lock);
-	*c = (struct context){
-		.index = m->index, .open = true, .primary = m->primary != 0, .device = m->device, .driver = driver,
-		.home = driver == w->home,
-	};
-	pthread_mutex_unlock(&w->lock);
-	c->legacy = stream_new(w, c, 0, NULL, true);
-	print_begin(m->index, driver);
-	if (!c->legacy) {
-		print_end(w, m->index, false);
-		if (m->primary)
-			w->drv.cuDevicePrimaryCtxRelease_v2(w->devices[m->device]);
-		else
-			w->drv.cuCtxDestroy_v2(driver);
-		c->open = false;
-		return CUDA_ERROR_OUT_OF_MEMORY;
+CUresult worker_do_gleamGreenOpen(struct worker *w, struct cmd *cmd, const struct msg_gleamGreenOpen *m)
+{
+	CUdevResource parts[RESOURCE_GROUPS];
+	CUdevResourceDesc desc;
+	CUcontext driver;
+	CUgreenCtx green;
+	CUresult r;
+
+	if (m->index >= SESSION_CONTEXTS || w->contexts[m->index].open || m->parts_count > RESOURCE_GROUPS)
+		return CMD_BROKEN;
+	if (m->device >= w->device_count || !(w->ordinals & 1ull << m->device))
+		return CUDA_ERROR_INVALID_DEVICE;
+	for (uint32_t i = 0; i < m->parts_count; i++) {
+		const CUdevResource *part = resource_at(w, m->parts[i]);
+
+		if (!part)
+			return CUDA_ERROR_INVALID_VALUE; /* of a worker that the program was at before */
+		parts[i] = *part;
 	}
-	return CUDA_SUCCESS;
+	r = w->drv.cuDevResourceGenerateDesc(&desc, parts, m->parts_count);
+	if (r == CUDA_SUCCESS)
+		r = w->drv.cuGreenCtxCreate(&green, desc, w->devices[m->device], CU_GREEN_CTX_DEFAULT_STREAM);
+	if (r != CUDA_SUCCESS)
+		return r;
+	w->current_known = false;
+	r = w->drv.cuCtxFromGreenCtx(&driver, green);
+	if (r == CUDA_SUCCESS &&
+	    !context_begin(w, &(struct context){ .index = m->index, .open = true, .device = m->device, .driver = driver, .green = green }))
+		r = CUDA_ERROR_OUT_OF_MEMORY;
+	if (r != CUDA_SUCCESS)
+		w->drv.cuGreenCtxDestroy(green);
+	return r;
 }
 
 /* ---- the end ---- */
@@ -288,7 +327,7 @@ static CUresult context_close(struct worker *w, struct context *c)
 	pthread_mutex_lock(&w->lock);
 	lost = c->faulted || fault_is_sticky(c->latched);
 	pthread_mutex_unlock(&w->lock);
-	e.piecewise = c->primary && !lost && r == CUDA_SUCCESS;
+	e.piecewise = (c->primary || c->green) && !lost && r == CUDA_SUCCESS;
 
 	/* Nobody may call the driver with it from here on. */
 	stream_bury(w, c->legacy, 0);
@@ -300,7 +339,10 @@ static CUresult context_close(struct worker *w, struct context *c)
 	objects_end(&e);
 	stream_bury(w, c->legacy, CUDA_ERROR_CONTEXT_IS_DESTROYED);
 	stream_put(w, c->legacy);
-	if (!c->primary) {
+	if (c->green) {
+		w->drv.cuCtxSetCurrent(w->home);
+		r = w->drv.cuGreenCtxDestroy(c->green);
+	} else if (!c->primary) {
 		r = w->drv.cuCtxDestroy_v2(c->driver);
 	} else {
 		r = w->drv.cuDevicePrimaryCtxRelease_v2(w->devices[c->device]);
@@ -340,6 +382,10 @@ CUresult worker_do_gleamContextClose(struct worker *w, struct cmd *cmd, const st
 
 void contexts_close(struct worker *w)
 {
+	/* Parts before what they are parts of. */
+	for (uint32_t i = 0; i < SESSION_CONTEXTS; i++)
+		if (w->contexts[i].open && w->contexts[i].green)
+			context_close(w, &w->contexts[i]);
 	for (uint32_t i = 0; i < SESSION_CONTEXTS; i++)
 		if (w->contexts[i].open)
 			context_close(w, &w->contexts[i]);

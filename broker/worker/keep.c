@@ -79,7 +79,9 @@ static const uint8_t keep_class[OP_MAX] = {
 	[OP_gleamArrayUp] = KEEP_NONE, [OP_gleamArrayDown] = KEEP_NONE, [OP_gleamArrayCopy] = KEEP_NONE,
 	[OP_gleamTexCreate] = KEEP_BIRTH, [OP_gleamTexEnd] = KEEP_NONE, [OP_gleamSurfCreate] = KEEP_BIRTH,
 	[OP_gleamSurfEnd] = KEEP_NONE,
+	[OP_gleamResource] = KEEP_NONE, [OP_gleamResourceSplit] = KEEP_NONE,
 	/* Refused while there are objects of these; see unmovable. */
+	[OP_gleamGreenOpen] = KEEP_NONE,
 	[OP_gleamLinkCreate] = KEEP_NONE, [OP_gleamLinkPart] = KEEP_NONE, [OP_gleamLinkAdd] = KEEP_NONE,
 	[OP_gleamLinkComplete] = KEEP_NONE, [OP_gleamLinkRead] = KEEP_NONE,
 	[OP_gleamLinkEnd] = KEEP_NONE,
@@ -924,5 +926,8 @@ const char *keep_trouble(const struct worker *w)
 		if (found)
 			return unmovable[i].why;
 	}
+	for (uint32_t i = 0; i < SESSION_CONTEXTS; i++)
+		if (w->contexts[i].open && w->contexts[i].green)
+			return "it has green contexts (cuGreenCtxCreate), which are parts of the GPU that it is on";
 	return vmms_trouble(w);
 }

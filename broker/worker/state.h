@@ -162,6 +162,7 @@ struct context {
 	bool open;
 	bool primary;
 	bool home; /* shares the context that the worker keeps for itself */
+	CUgreenCtx green; /* NULL: it is none. Then it is a part of the device's primary one */
 	uint32_t device;
 	CUcontext driver;
 	struct stream *legacy;
@@ -214,6 +215,7 @@ struct worker {
 	uint32_t device_count;
 	CUdevice devices[DEVICES_MAX];
 	CUcontext home; /* device 0's primary context, kept for the worker's own memory */
+	struct resources *resources; /* executor's (green.c); NULL until one is asked for */
 	struct snapshot *snapshot;
 	bool arenas_mapped; /* the GPU reads and writes the session memory itself */
 	CUdeviceptr landed_at; /* device address of the landed words */

@@ -12,6 +12,7 @@
 #include "broker/worker/copy.h"
 #include "broker/worker/device.h"
 #include "broker/worker/grant.h"
+#include "broker/worker/green.h"
 #include "broker/worker/host.h"
 #include "broker/worker/image.h"
 #include "broker/worker/keep.h"
@@ -175,6 +176,7 @@ void worker_stop(struct worker *w)
 	numbers_end(w);
 	if (w->staging) {
 		contexts_close(w);
+		resources_free(w);
 		grants_stop(w);
 		vmms_stop(w);
 		host_ranges_stop(w);

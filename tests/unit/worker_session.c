@@ -218,7 +218,7 @@ uint64_t send_frame(struct client *c, uint16_t op, uint8_t flags, const struct b
 		    uint32_t size)
 {
 	struct frame_hdr hdr = {
-		.op = op, .kind = FRAME_COMMAND, .flags = flags, .slot = (uint16_t)(c->seq % SESSION_SLOTS), .ctx = CTX,
+		.op = op, .kind = FRAME_COMMAND, .flags = flags, .slot = (uint16_t)(c->seq % SESSION_SLOTS), .ctx = c->ctx,
 		.thread = 1, .seq = c->seq + 1,
 	};
 	uint8_t *room;

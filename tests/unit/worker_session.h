@@ -64,6 +64,7 @@ struct client {
 	pthread_t executor;
 	int exit_code;
 	uint64_t seq;
+	uint16_t ctx; /* of what is sent; CTX at first */
 	uint64_t up_head;
 	struct seen *seen;
 	uint32_t progress[SESSION_PROGRESS_WORDS];
