@@ -22,14 +22,27 @@ static void wire_send(struct wire *wire, const uint8_t *bytes, uint32_t size)
 	wire->at += size;
 }
 
+/* A frame that only takes room: none of it travels behind its first @head bytes. */
+static void wire_blank(struct wire *wire, const uint8_t *bytes, uint32_t head, uint32_t size)
+{
+	uint8_t fields[16];
+	struct writer w = writer_on(fields, sizeof(fields));
+
+	put_u64(&w, wire->at);
+	put_u32(&w, size);
+	put_u32(&w, 0);
+	link_send(wire->link, LINK_SPAN_BLANK, wire->session, fields, w.at, bytes, head);
+	wire->at += size;
+}
+
 /* The rest of the ring. */
 static void wire_pad(struct wire *wire, uint32_t size)
 {
-	static uint8_t bytes[FRAME_SIZE_MAX] __attribute__((aligned(8)));
+	uint8_t bytes[FRAME_ALIGN] __attribute__((aligned(8)));
 	struct frame_hdr hdr = { .size = size, .kind = FRAME_PAD };
 
 	memcpy(bytes, &hdr, FRAME_ALIGN);
-	wire_send(wire, bytes, size);
+	wire_blank(wire, bytes, FRAME_ALIGN, size);
 }
 
 bool wire_put(struct wire *wire, const uint8_t *frame, uint32_t size)
@@ -55,7 +68,7 @@ bool wire_can_fill(uint64_t position)
 
 bool wire_fill(struct wire *wire, uint64_t position)
 {
-	static uint8_t frame[FRAME_SIZE_MAX] __attribute__((aligned(8)));
+	uint8_t frame[FILL_LEAST] __attribute__((aligned(8)));
 
 	for (;;) {
 		uint32_t place = (uint32_t)(wire->at % SESSION_C2N_SIZE);
@@ -85,6 +98,7 @@ bool wire_fill(struct wire *wire, uint64_t position)
 		memcpy(frame, &hdr, sizeof(hdr));
 		w = writer_on(frame + sizeof(hdr), sizeof(frame) - sizeof(hdr));
 		put_u32(&w, size - FILL_LEAST);
-		wire_send(wire, frame, size);
+		memset(frame + sizeof(hdr) + w.at, 0, sizeof(frame) - sizeof(hdr) - w.at);
+		wire_blank(wire, frame, FILL_LEAST, size);
 	}
 }

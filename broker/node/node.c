@@ -294,6 +294,28 @@ static int node_span(struct peer *peer, const struct link_hdr *hdr, struct reade
 	return 0;
 }
 
+/* A span of which only the beginning has come, since the rest is zeros. */
+static int node_span_blank(struct peer *peer, const struct link_hdr *hdr, struct reader *body)
+{
+	uint8_t bytes[sizeof(uint64_t) + FRAME_SIZE_MAX] __attribute__((aligned(8)));
+	uint64_t position = get_u64(body);
+	uint32_t size = get_u32(body);
+	struct reader whole;
+
+	get_u32(body);
+
+	size_t head = reader_left(body);
+	const uint8_t *first = reader_take(body, 1, head);
+
+	if (body->fault || size > FRAME_SIZE_MAX || head > size)
+		return -EPROTO;
+	memcpy(bytes, &position, sizeof(position));
+	memcpy(bytes + sizeof(position), first, head);
+	memset(bytes + sizeof(position) + head, 0, size - head);
+	whole = reader_on(bytes, sizeof(position) + size);
+	return node_span(peer, hdr, &whole);
+}
+
 static struct seat *node_seat(const struct node *node, const uint8_t token[RESUME_TOKEN_SIZE], const char *tenant)
 {
 	for (unsigned i = 0; i < node->seat_count; i++)
@@ -566,6 +588,8 @@ static int peer_message(void *owner, struct link *link, const struct link_hdr *h
 		return 0;
 	case LINK_SPAN:
 		return node_span(peer, hdr, body);
+	case LINK_SPAN_BLANK:
+		return node_span_blank(peer, hdr, body);
 	case LINK_BULK_REF:
 		return node_ref(peer, hdr, body);
 	case LINK_REPORT_WANTED: {

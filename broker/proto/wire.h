@@ -155,6 +155,11 @@ enum link_msg {
 	 * another's hands), u64 frames, u64 bulk frames up to which all have come, then
 	 * RESUME_WINDOW bits, little-endian, by number modulo RESUME_WINDOW: bulk frames beyond that have come */
 	LINK_RESUME = 10,
+	/*
+	 * SPAN of bytes that nobody looks at, but for the first: u64 position, u32 size, u32 0, then the first of these bytes, RING_ALIGNed;
+	 * the others are zeros. FRAME_SIZE_MAX at most
+	 */
+	LINK_SPAN_BLANK = 11,
 	/* weight cache, broker -> node; what they mean is in docs/cache.md */
 	LINK_CACHE_WANTED = 32, /* tell me what you hold, from now on */
 	LINK_CACHE_DROPPED = 33, /* u32 count, u32 0, cache_id each: forgotten, as LINK_CACHE_DROP asked */

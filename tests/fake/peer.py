@@ -25,7 +25,7 @@ def message(kind, session=0, body=b"", size=None, flags=0):
     return struct.pack("<IHHII", len(body) + 16 if size is None else size, kind, flags, session, 0) + body
 
 
-def hello(hash_, lane=0, lanes=1, ident=b"i" * 16, version=6, flags=1):
+def hello(hash_, lane=0, lanes=1, ident=b"i" * 16, version=7, flags=1):
     """flags 1: takes LZ4."""
     return message(HELLO, 0, struct.pack("<III", version, lane, lanes) + hash_ + ident + text("peer.py"), flags=flags)
 
