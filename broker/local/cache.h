@@ -6,10 +6,10 @@
 #ifndef GLEAM_LOCAL_CACHE_H
 #define GLEAM_LOCAL_CACHE_H
 
+#include "broker/core/held.h"
 #include "broker/core/link.h"
 #include "broker/core/mirror.h"
 #include "broker/lib/conf.h"
-#include "broker/local/held.h"
 #include "broker/local/sched_profile.h"
 #include "broker/proto/stats.h"
 

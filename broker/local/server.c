@@ -11,10 +11,10 @@
 #include <unistd.h>
 
 #include "broker/core/address.h"
+#include "broker/core/dial.h"
 #include "broker/lib/clock.h"
 #include "broker/lib/log.h"
 #include "broker/local/cache.h"
-#include "broker/local/dial.h"
 
 #define SERVER_RETRY_MIN (250 * NS_PER_MS)
 #define SERVER_RETRY_MAX (16 * NS_PER_S)

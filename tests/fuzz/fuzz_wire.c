@@ -5,9 +5,9 @@
 // sources: broker/local/control_move.c broker/local/control_save.c broker/local/save.c broker/local/saver.c
 // sources: broker/local/aside.c broker/local/record.c broker/local/replay.c broker/local/move_ask.c
 // sources: broker/local/drain.c broker/local/place_move.c broker/local/route.c broker/local/server.c
-// sources: broker/local/dial.c broker/local/broker.c broker/local/state.c broker/local/control.c broker/local/kdev.c
+// sources: broker/core/dial.c broker/local/broker.c broker/local/state.c broker/local/control.c broker/local/kdev.c
 // sources: broker/local/knl.c broker/local/cache.c broker/local/cache_client.c broker/local/cfile.c
-// sources: broker/local/held.c broker/local/seen.c broker/local/control_cache.c broker/local/prefetch.c broker/local/place.c
+// sources: broker/core/held.c broker/local/seen.c broker/local/control_cache.c broker/local/prefetch.c broker/local/place.c
 // sources: broker/local/place_store.c broker/local/place_show.c broker/local/control_sched.c broker/local/netwatch.c
 // sources: broker/local/discover.c broker/local/discover_line.c broker/local/sched.c broker/local/sched_cost.c
 // sources: broker/local/sched_move.c broker/local/sched_profile.c broker/local/sched_policy_cost.c

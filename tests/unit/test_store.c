@@ -16,8 +16,8 @@
 
 #include "broker/lib/clock.h"
 #include "broker/node/store.h"
+#include "broker/core/held.h"
 #include "broker/lib/pressure.h"
-#include "broker/local/held.h"
 #include "broker/local/seen.h"
 #include "tests/lib/fdcheck.h"
 

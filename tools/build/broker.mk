@@ -1,7 +1,7 @@
 # gleamd, and the tests of its parts.
 
 BROKER_LIB := $(addprefix broker/lib/,ring.c shm.c slot.c fd.c log.c hash.c key.c conf.c json.c visible.c chunk.c)
-BROKER_CORE := $(addprefix broker/core/,loop.c record.c pack.c tls.c conn.c hello.c lane.c link.c address.c jobs.c)
+BROKER_CORE := $(addprefix broker/core/,loop.c record.c pack.c tls.c conn.c hello.c lane.c link.c address.c jobs.c dial.c held.c)
 BROKER_NODE := $(addprefix broker/node/,proc.c pool.c seat.c gate.c setting.c probe.c probe_main.c probe_speed.c gpus.c node.c \
 	cache.c store.c store_books.c store_bytes.c store_reader.c store_command.c \
 	store_disk.c store_memory.c store_part.c)
@@ -9,12 +9,12 @@ BROKER_NODE := $(addprefix broker/node/,proc.c pool.c seat.c gate.c setting.c pr
 SCHED := $(addprefix broker/local/,sched.c sched_cost.c sched_move.c sched_profile.c sched_policy_cost.c sched_policy_load.c \
 	sched_policy_turn.c sched_policy_pinned.c sched_share.c)
 BROKER_LOCAL := $(addprefix broker/local/, \
-	dial.c server.c route.c client.c client_open.c client_direct.c client_packet.c flow.c journal.c baton.c adopt.c wire.c \
+	server.c route.c client.c client_open.c client_direct.c client_packet.c flow.c journal.c baton.c adopt.c wire.c \
 	move.c move_old.c move_new.c move_save.c \
 	move_ask.c drain.c control_move.c save.c saver.c aside.c record.c replay.c control_save.c broker.c state.c \
 	control.c kdev.c knl.c place.c place_move.c place_store.c place_show.c control_sched.c netwatch.c discover.c \
 	discover_line.c) $(SCHED)
-BROKER_LOCAL += $(addprefix broker/local/,cache.c cache_client.c cfile.c held.c seen.c control_cache.c prefetch.c)
+BROKER_LOCAL += $(addprefix broker/local/,cache.c cache_client.c cfile.c seen.c control_cache.c prefetch.c)
 BROKER_NODE += broker/node/probe_nvml.c
 BROKER_LIBS := -lm -luring -llz4 -lssl -lcrypto -linih -ldl $(shell $(PKG_CONFIG) --libs libnl-genl-3.0 libnl-route-3.0)
 CPPFLAGS += $(shell $(PKG_CONFIG) --cflags libnl-genl-3.0 libnl-route-3.0)
@@ -50,4 +50,4 @@ $(eval $(call unit,test_tls,tests/unit/test_tls.c broker/core/tls.c broker/core/
 $(eval $(call unit,test_pack,tests/unit/test_pack.c broker/core/pack.c,-llz4))
 $(eval $(call unit,test_spin,tests/unit/test_spin.c,))
 $(eval $(call unit,test_store,tests/unit/test_store.c $(sort $(wildcard broker/node/store*.c)) \
-	broker/local/held.c broker/local/seen.c broker/core/jobs.c broker/lib/chunk.c broker/lib/fd.c broker/lib/log.c,-lcrypto))
+	broker/core/held.c broker/local/seen.c broker/core/jobs.c broker/lib/chunk.c broker/lib/fd.c broker/lib/log.c,-lcrypto))

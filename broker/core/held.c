@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A table of chunks with open addressing. One thread; see held.h. */
-#include "broker/local/held.h"
+#include "broker/core/held.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Connecting to a server. Control thread, but for the look-up of names; see dial.h. */
-#include "broker/local/dial.h"
+#include "broker/core/dial.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -2,8 +2,8 @@
 /*
  * What a node holds, as its broker knows: a table of cache_ids, 24 bytes a chunk, found by fingerprint. One thread.
  */
-#ifndef GLEAM_LOCAL_HELD_H
-#define GLEAM_LOCAL_HELD_H
+#ifndef GLEAM_CORE_HELD_H
+#define GLEAM_CORE_HELD_H
 
 #include <stdbool.h>
 #include <stdint.h>

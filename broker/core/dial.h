@@ -3,8 +3,8 @@
  * Connecting to a server by what its configuration says: all its addresses, a quarter of a second apart, and the first that
  * answers is taken, so a dead one in front costs little. Control thread; names are looked up by a thread of their own.
  */
-#ifndef GLEAM_LOCAL_DIAL_H
-#define GLEAM_LOCAL_DIAL_H
+#ifndef GLEAM_CORE_DIAL_H
+#define GLEAM_CORE_DIAL_H
 
 #include "broker/core/loop.h"
 
