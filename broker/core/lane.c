@@ -157,11 +157,11 @@ static int lane_landed(struct lane *lane)
 {
 	if (lane->node) {
 		/* Pairs with the release in cache_mirror_attach(). */
-		void (*keep)(struct mirror *, const struct bulk_keep *, uint32_t, uint32_t) =
+		void (*keep)(struct mirror *, const struct bulk_keep *, uint64_t, uint32_t, uint32_t) =
 			__atomic_load_n(&lane->target->keep, __ATOMIC_ACQUIRE);
 
 		if (lane->keep.total && keep)
-			keep(lane->target, &lane->keep, lane->offset, lane->size);
+			keep(lane->target, &lane->keep, lane->cookie, lane->offset, lane->size);
 		session_landed_post(&lane->target->shm, lane->offset, lane->cookie);
 		return lane_head_want(lane);
 	}

@@ -24,6 +24,7 @@ struct bulk_keep {
 	uint64_t tag;
 	uint32_t at;
 	uint32_t total;
+	uint64_t mark; /* node: what its chunk is known by before it has a name; 0: nothing */
 };
 
 /* Bytes on their way out. Up: a piece. Down: bytes of a frame, and the frame, which goes behind the last of them. */
@@ -57,10 +58,12 @@ struct mirror {
 	bool is_move; /* at a broker: of a session that is being made (broker/local/move.h), not a client's */
 	/* Lane thread: the bytes of bulk frame @number have landed, now the frame. */
 	void (*deliver)(struct mirror *mirror, uint64_t number, const uint8_t *frame, uint32_t size);
-	/* Node, lane thread, may be NULL: bytes of a piece lie in the arena, and are to be kept. Before their landed word. */
-	void (*keep)(struct mirror *mirror, const struct bulk_keep *keep, uint32_t offset, uint32_t size);
+	/* Node, lane thread, may be NULL: bytes of the piece at @cookie lie in the arena, and are to be kept. Before their landed word. */
+	void (*keep)(struct mirror *mirror, const struct bulk_keep *keep, uint64_t cookie, uint32_t offset, uint32_t size);
 	void *keep_arg;
+	struct origins *origins; /* node: of its pieces, as far as the cache knows them; NULL: nobody asks for them */
 	bool depot; /* node: has no worker, see broker/node/cache.h; else it is a seat's */
+	bool fill;  /* node: a depot in so far: the memory is a seat's, which another node fills; see broker/node/fill.h */
 	void (*room)(struct mirror *mirror); /* any thread: bulk_pending fell below MIRROR_BULK_MAX again */
 	void (*free)(struct mirror *mirror); /* any thread: the last count is gone */
 

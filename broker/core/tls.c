@@ -217,6 +217,14 @@ void tls_keys_free(struct tls_keys *keys)
 	free(keys);
 }
 
+int tls_keys_of(const struct tls_keys *keys, const char *tenant, struct tls_keys **keys_out)
+{
+	for (size_t i = 0; i < keys->count; i++)
+		if (strcmp(keys->keys[i].tenant, tenant) == 0)
+			return tls_keys_new(&keys->keys[i], 1, keys_out);
+	return -ENOENT;
+}
+
 /* ---- a connection ---- */
 
 struct tls *tls_new(struct tls_keys *keys, bool server, tls_room *room, void *arg)

@@ -24,6 +24,8 @@ struct tls;
 /* Copies @keys: all of them serve as a node, the first one as a broker. */
 int tls_keys_new(const struct key *keys, size_t count, struct tls_keys **keys_out);
 void tls_keys_free(struct tls_keys *keys);
+/* The keys of one tenant, for a connection that is made in its name; the caller's. -ENOENT: it has none. */
+int tls_keys_of(const struct tls_keys *keys, const char *tenant, struct tls_keys **keys_out);
 /* The salt of a tenant's chunks (broker/lib/chunk.h), from its first key; @keys NULL: of those who have none. */
 int tls_keys_salt(const struct tls_keys *keys, const char *tenant, uint8_t salt_out[32]);
 

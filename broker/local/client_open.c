@@ -426,6 +426,9 @@ int client_message(struct client *client, const struct link_hdr *hdr, struct rea
 		}
 		return err;
 	}
+	case LINK_POUR_READY:
+	case LINK_POUR_ENDED:
+		return client->move ? move_way_poured(client->move, hdr, body) : 0;
 	case LINK_ENDED: {
 		uint32_t end = get_u32(body);
 		const char *why = get_str(body, LINK_TEXT_MAX);

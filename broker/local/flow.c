@@ -621,7 +621,7 @@ static int flow_frame(struct client *client, uint64_t number, const uint8_t *fra
 		return err;
 	}
 	/* Those of the command lane alone: the control thread's. */
-	if (number == 0 && ((hdr.kind == FRAME_NOTICE && hdr.op == NOTICE_MOVE) || (hdr.kind == FRAME_REPLY && hdr.seq == 0))) {
+	if (number == 0 && ((hdr.kind == FRAME_NOTICE && (hdr.op == NOTICE_MOVE || hdr.op == NOTICE_MOVE_ASIDE)) || (hdr.kind == FRAME_REPLY && hdr.seq == 0))) {
 		baton_done(&client->mirror.shm, &from, &client->seen);
 		due = journal_seen_due(&client->seen) && !__atomic_exchange_n(&client->seen_due, true, __ATOMIC_ACQ_REL);
 		pthread_mutex_unlock(&client->deliver_lock);

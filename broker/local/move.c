@@ -59,10 +59,18 @@ static void news_of(const struct move *move, struct move_news *news)
 {
 	uint64_t now = clock_ns();
 
+	static const char *const ways[] = {
+		[WAY_NONE] = "through this machine", [WAY_OPEN] = "node to node", [WAY_CLOSING] = "node to node", [WAY_CLOSED] = "node to node",
+	};
+	const struct move_way *way = &move->way;
+	uint64_t held = move->held_ns ? move->bytes - move->bytes_free : 0;
+	uint64_t bytes = move->bytes - way->cached;
+
 	*news = (struct move_news){
 		.why = "", .pid = move->client->pid, .program = move->client->program, .from = move->from_name, .to = move->to_name,
-		.phase = move->phase, .held = move->held_ns != 0, .bytes = move->bytes, .avoided = move->avoided,
-		.bytes_held = move->held_ns ? move->bytes - move->bytes_free : 0, .memory = move->memory, .left = move->left,
+		.phase = move->phase, .held = move->held_ns != 0, .bytes = bytes, .avoided = move->avoided,
+		.direct = way->bytes - way->cached, .cached = way->cached, .way = ways[way->state] ? ways[way->state] : "", .way_why = way->why,
+		.bytes_held = held < bytes ? held : bytes, .memory = move->memory, .left = move->left,
 		.pause_ns = !move->held_ns ? 0 : (move->freed_ns ? move->freed_ns : now) - move->held_ns, .total_ns = now - move->begun_ns, .rounds = move->rounds,
 		.commands = move->info.sequence,
 	};
@@ -117,6 +125,7 @@ void move_over(struct move *move, bool done, const char *why)
 	loop_timer_clear(move->loop, &move->timer);
 	if (!done && move->on_link)
 		link_send(move->link, LINK_DETACH, move->mirror.id, NULL, 0, NULL, 0);
+	move_way_end(move);
 	move_leave(move);
 	if (!move->to)
 		records_turn(move->client, done);
@@ -128,8 +137,9 @@ void move_over(struct move *move, bool done, const char *why)
 		log_info("checkpoint on %s: %" PRIu64 " bytes of memory, %" PRIu64 " written, %.1f ms held, %.2f s in all", move->from_name,
 			 move->memory, move->bytes, (double)news.pause_ns / 1e6, (double)news.total_ns / 1e9);
 	else if (done)
-		log_info("move: %s to %s: %" PRIu64 " bytes of memory, %" PRIu64 " sent, %.1f ms held, %.2f s in all", move->from_name,
-			 move->to_name, move->memory, move->bytes, (double)news.pause_ns / 1e6, (double)news.total_ns / 1e9);
+		log_info("move: %s to %s: %" PRIu64 " bytes of memory, %" PRIu64 " sent, of them %" PRIu64 " from node to node, and %" PRIu64
+			 " cached there, %.1f ms held, %.2f s in all", move->from_name, move->to_name, move->memory, news.bytes, news.direct,
+			 news.cached, (double)news.pause_ns / 1e6, (double)news.total_ns / 1e9);
 	else
 		log_warn("move: %s to %s: not done: %s", move->from_name, move->to ? move->to_name : "a file", why);
 	if (move->hear)
@@ -185,6 +195,9 @@ bool move_poll(struct move *move)
 		/* What was said is with the new worker, or nearly, before more is asked for. */
 		if (now < move->rest_ns || move_queue_is_long(move) || (move->last && !move_new_has_all(move)))
 			break;
+		/* The first contents are said by the way that there is, if there is one. */
+		if (move->checked && !move_way_is_settled(move))
+			break;
 		move_old_take(move);
 		return true;
 	case STAGE_TAKE:
@@ -224,6 +237,9 @@ bool move_poll(struct move *move)
 		}
 		/* Also the frames that came by bulk lanes. */
 		if (!move_new_has_all(move) || client_bulk_seen(client) < move->bulk)
+			break;
+		/* Nobody else may write into the memory of what is about to be the client's. */
+		if (move->to && !move_way_close(move))
 			break;
 		if (move->saver)
 			move_save_end(move);

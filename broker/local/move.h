@@ -44,6 +44,10 @@ struct move_news {
 	bool held;	 /* the program waits */
 	uint64_t bytes;	 /* of commands for the new worker, contents included */
 	uint64_t avoided; /* bytes of contents that needn't be sent, since they are zero */
+	uint64_t direct; /* of @bytes, those that went from node to node */
+	uint64_t cached; /* bytes of contents that the new node's cache had; not of @bytes */
+	const char *way; /* node to node; through this machine; "" or NULL: it isn't known yet, or there is no new worker */
+	const char *way_why; /* why not from node to node */
 	uint64_t bytes_held; /* of @bytes, while the program was held at the end */
 	uint64_t memory; /* bytes that the client has */
 	uint64_t left;	 /* of them not looked at yet in this turn */
@@ -81,6 +85,8 @@ void move_abandon(struct move *move, const char *why);
 bool move_poll(struct move *move);
 /* A frame of the old worker: true if it was for us. */
 bool move_frame(struct move *move, const uint8_t *frame, uint32_t size);
+/* A message of the old worker's node about the way from there. */
+int move_way_poured(struct move *move, const struct link_hdr *hdr, struct reader *body);
 /* A message for the new session. */
 int move_message(struct mirror *mirror, const struct link_hdr *hdr, struct reader *body);
 void move_link_lost(struct move *move, struct server *server, const char *why);

@@ -158,6 +158,12 @@ void move_news_json(struct json *json, const struct move_news *news)
 	json_u64(json, "bytes", news->bytes);
 	json_u64(json, "bytes_avoided", news->avoided);
 	json_u64(json, "bytes_held", news->bytes_held);
+	if (news->way && *news->way) {
+		json_u64(json, "bytes_direct", news->direct);
+		json_u64(json, "bytes_cached", news->cached);
+		json_str(json, "way", news->way);
+		json_str(json, "way_why", news->way_why);
+	}
 	json_u64(json, "rounds", news->rounds);
 	json_fixed(json, "pause_ms", (double)news->pause_ns / 1e6, 1);
 	json_fixed(json, "total_s", seconds(news->total_ns), 3);

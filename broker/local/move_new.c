@@ -80,12 +80,12 @@ bool move_queue_pump(struct move *move)
 
 bool move_queue_is_long(const struct move *move)
 {
-	return move->saver ? saver_is_behind(move->saver) : move->queue_size - move->queue_at > MOVE_QUEUE_MAX;
+	return move->saver ? saver_is_behind(move->saver) : move->queue_size - move->queue_at > MOVE_QUEUE_MAX || move_way_is_long(move);
 }
 
 bool move_new_has_all(const struct move *move)
 {
-	return move->queue_at == move->queue_size && move->new.tail == move->new.at;
+	return move->queue_at == move->queue_size && move->new.tail == move->new.at && move_way_is_empty(move);
 }
 
 void move_new_end(struct move *move)
@@ -176,6 +176,14 @@ static void new_frame(struct move *move, const uint8_t *frame, uint32_t size)
 		new_says_no(move, frame + sizeof(hdr), size - (uint32_t)sizeof(hdr));
 		return;
 	}
+	if (hdr.kind == FRAME_NOTICE && hdr.op == NOTICE_CONSUMED && size >= sizeof(hdr) + sizeof(uint64_t)) {
+		uint64_t tail;
+
+		memcpy(&tail, frame + sizeof(hdr), sizeof(tail));
+		if (!move_way_consumed(move, tail))
+			move_failed(move, "%s has used up what was never sent", move->to_name);
+		return;
+	}
 	/* What else it says is of commands that the client has heard of long ago. */
 	if (hdr.kind != FRAME_REPLY)
 		return;
@@ -237,6 +245,8 @@ int move_message(struct mirror *mirror, const struct link_hdr *hdr, struct reade
 			return 0;
 		}
 		move->stage = move->loader ? STAGE_PLAY : STAGE_REST;
+		if (!move->loader)
+			move_way_begin(move);
 		move_goes_to(move, move->loader ? MOVE_PHASE_COPY : MOVE_PHASE_CHECK);
 		loop_nudge(move->loop);
 		return 0;
@@ -263,6 +273,9 @@ int move_message(struct mirror *mirror, const struct link_hdr *hdr, struct reade
 		new_frame(move, reader_take(body, 8, size), size);
 		return 0;
 	}
+	case LINK_FILL_OPENED:
+	case LINK_FILL_CLOSED:
+		return move_way_filled(move, hdr, body);
 	case LINK_ENDED: {
 		get_u32(body);
 

@@ -24,7 +24,7 @@ void move_old_ask(struct move *move)
 	uint8_t payload[64] __attribute__((aligned(8)));
 	struct msg_gleamMoveOut m = {
 		.step = !move->checked ? MOVE_CHECK : move->last ? MOVE_LAST : MOVE_COPY,
-		.limit = move->last ? MOVE_LAST_SLICE : MOVE_SLICE,
+		.limit = move->last ? MOVE_LAST_SLICE : MOVE_SLICE, .way = move_way_number(move),
 	};
 	struct writer w = writer_on(payload, sizeof(payload));
 	uint8_t frame[128] __attribute__((aligned(8)));
@@ -158,6 +158,14 @@ bool move_frame(struct move *move, const uint8_t *frame, uint32_t size)
 			move_failed(move, "the old worker has said nonsense");
 		else
 			old_says(move, &inner, frame + sizeof(hdr));
+		return true;
+	}
+	if (hdr.kind == FRAME_NOTICE && hdr.op == NOTICE_MOVE_ASIDE) {
+		if (move->stage != STAGE_SAY)
+			return true;
+		move->moved_ns = loop_now_ns(move->loop);
+		if (!move_way_aside(move, frame + sizeof(hdr), size - (uint32_t)sizeof(hdr)))
+			move_failed(move, "contents have been lost between %s and %s", move->from_name, move->to_name);
 		return true;
 	}
 	if (hdr.kind != FRAME_REPLY || hdr.seq != 0)

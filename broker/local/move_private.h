@@ -28,6 +28,25 @@ enum move_stage {
 	STAGE_END, STAGE_AGAIN, STAGE_ALIGN, STAGE_OVER,
 };
 
+/*
+ * IDLE: nobody has asked for one. NONE: there is none, and why. OPENING: the new node makes a token. REACHING: the old node tries to reach the new one.
+ * OPEN. CLOSING: nothing more goes by it. CLOSED: nor can it.
+ */
+enum move_way_state { WAY_IDLE, WAY_NONE, WAY_OPENING, WAY_REACHING, WAY_OPEN, WAY_CLOSING, WAY_CLOSED };
+
+struct move_way {
+	enum move_way_state state;
+	uint32_t number;   /* of this move's, at both nodes */
+	uint64_t until_ns; /* to be open by then */
+	uint64_t head;	   /* of the new session's up arena: said, */
+	uint64_t tail;	   /* and used up */
+	uint64_t bytes;	   /* that were said by it */
+	uint64_t cached;   /* of them, what the new node had; known at the end */
+	bool filled;	   /* the new node, */
+	bool poured;	   /* and the old one are done with it */
+	char why[MOVE_WHY_SIZE];
+};
+
 struct move {
 	struct mirror mirror; /* first: of the new session */
 	struct broker *broker;
@@ -54,6 +73,8 @@ struct move {
 	unsigned rounds;
 	uint32_t landings; /* that it has told of */
 	uint64_t bulk;	 /* frames with bytes that the old worker has sent */
+
+	struct move_way way;
 
 	struct wire new;
 	pthread_mutex_t seen_lock; /* lanes hear of a replay's frames, too */
@@ -136,6 +157,27 @@ void move_deliver(struct mirror *mirror, uint64_t number, const uint8_t *frame, 
 void move_room(struct mirror *mirror);
 /* From here on the client's session is the new one. */
 void move_switch(struct move *move);
+
+/* move_way.c */
+/* There is a new worker: a way to it is looked for. */
+void move_way_begin(struct move *move);
+/* Contents may be asked for: it is open, or there is none. */
+bool move_way_is_settled(struct move *move);
+/* That the old worker is to say contents by; 0: none. */
+uint32_t move_way_number(const struct move *move);
+/* As for commands: what is on it waits for the new worker. */
+bool move_way_is_long(const struct move *move);
+bool move_way_is_empty(const struct move *move);
+/* The new worker has used up what came, up to @tail. False: it can't have. */
+bool move_way_consumed(struct move *move, uint64_t tail);
+/* NOTICE_MOVE_ASIDE of the old worker, without the frame's head. False: it is lost, or nonsense. */
+bool move_way_aside(struct move *move, const uint8_t *frame, uint32_t size);
+/* All has been said and come: true when nothing else can. Called until then. */
+bool move_way_close(struct move *move);
+/* The move is over. */
+void move_way_end(struct move *move);
+/* FILL_OPENED and FILL_CLOSED of the new node; what the old one says is in move.h. */
+int move_way_filled(struct move *move, const struct link_hdr *hdr, struct reader *body);
 
 /* move_save.c */
 /* Nothing more comes for the file: the program goes on while it is written. */

@@ -13,6 +13,7 @@
 #include "broker/lib/hash.h"
 #include "broker/lib/log.h"
 #include "broker/lib/slot.h"
+#include "broker/node/origin.h"
 #include "broker/node/store.h"
 
 #define CACHE_STATS_NS	 (1 * NS_PER_S)
@@ -56,6 +57,13 @@ struct cache {
 };
 
 /* ---- telling brokers ---- */
+
+struct shelf *cache_shelf(struct cache *cache, const char *tenant, uint8_t salt_out[CACHE_SALT_SIZE])
+{
+	if (!cache || !cache->store || tls_keys_salt(cache->keys, tenant, salt_out))
+		return NULL;
+	return store_shelf(cache->store, tenant, salt_out);
+}
 
 static void peer_put(struct cache_peer *peer)
 {
@@ -143,9 +151,24 @@ static void cache_tick(void *arg)
 
 /* ---- bytes that come ---- */
 
-static void mirror_keep(struct mirror *mirror, const struct bulk_keep *keep, uint32_t offset, uint32_t size)
+/* What a piece by itself is known by until it has a name. Chunks of files have a number of the broker's, which is random. */
+static uint64_t mark_next(void)
 {
-	shelf_keep(mirror->keep_arg, keep, shm_up(&mirror->shm) + offset, size);
+	static uint64_t last; /* atomic */
+
+	return __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED) | 1ull << 63;
+}
+
+static void mirror_keep(struct mirror *mirror, const struct bulk_keep *keep, uint64_t cookie, uint32_t offset, uint32_t size)
+{
+	struct bulk_keep marked = *keep;
+	struct origin origin = { .position = cookie, .size = size, .at = keep->at, .total = keep->total };
+
+	if (mirror->origins) {
+		origin.mark = marked.mark = keep->tag ? keep->tag : mark_next();
+		origins_add(mirror->origins, &origin);
+	}
+	shelf_keep(mirror->keep_arg, &marked, shm_up(&mirror->shm) + offset, size);
 }
 
 void cache_mirror_attach(struct cache_peer *peer, struct mirror *mirror)
@@ -153,6 +176,8 @@ void cache_mirror_attach(struct cache_peer *peer, struct mirror *mirror)
 	if (!peer || !peer->shelf)
 		return;
 	mirror->keep_arg = peer->shelf;
+	if (!mirror->depot && !mirror->origins)
+		mirror->origins = origins_new();
 	/* The link has the mirror already: a lane that finds the function finds what it is for. */
 	__atomic_store_n(&mirror->keep, mirror_keep, __ATOMIC_RELEASE);
 }
@@ -254,8 +279,14 @@ int cache_ref(struct cache_peer *peer, struct mirror *mirror, struct reader *bod
 	peer->cache->running++;
 	__atomic_fetch_add(&mirror->fetches, 1, __ATOMIC_RELAXED);
 	err = shelf_fetch(peer->shelf, hash, total, &ref->fetch);
-	if (!err)
+	if (!err) {
+		struct origin origin = { .position = cookie, .size = size, .at = at, .total = total };
+
+		memcpy(origin.hash, hash, sizeof(origin.hash));
+		if (mirror->origins)
+			origins_add(mirror->origins, &origin);
 		return 0;
+	}
 	peer->cache->running--;
 	peer->refs--;
 	peer->counts--;

@@ -12,6 +12,7 @@
 
 struct cache;
 struct cache_peer;
+struct shelf;
 
 /* Never fails: without a store there is no cache, and the log says why. @keys as of the node. */
 struct cache *cache_start(struct loop *loop, const struct conf *conf, struct tls_keys *keys);
@@ -19,6 +20,9 @@ struct cache *cache_start(struct loop *loop, const struct conf *conf, struct tls
 bool cache_is_idle(const struct cache *cache);
 void cache_free(struct cache *cache);
 bool cache_is_on(const struct cache *cache);
+
+/* A tenant's part of the store, and the salt of its names; NULL: there is none. */
+struct shelf *cache_shelf(struct cache *cache, const char *tenant, uint8_t salt_out[CACHE_SALT_SIZE]);
 
 /* A link. NULL: out of memory, it has no cache. */
 struct cache_peer *cache_peer_new(struct cache *cache, struct link *link);

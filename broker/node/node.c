@@ -19,6 +19,7 @@
 #include "broker/node/probe.h"
 #include "broker/node/seat.h"
 #include "broker/node/setting.h"
+#include "broker/node/ways.h"
 
 #define NODE_PEERS_MAX	   256
 #define NODE_SETTINGS_MAX  16
@@ -49,6 +50,7 @@ struct node {
 	struct pool *pool;
 	struct probe *probe;
 	struct cache *cache;
+	struct ways *ways;
 	bool stopping;
 
 	struct peer *peers[NODE_PEERS_MAX];
@@ -86,6 +88,7 @@ static void node_seat_left(void *owner, struct seat *seat)
 	struct peer *peer = peer_of(node, seat_link(seat));
 
 	assert(peer);
+	ways_seat_left(node->ways, seat);
 	peer->seats--;
 	node->attached--;
 }
@@ -114,6 +117,25 @@ static unsigned node_seat_is_short(void *owner, struct seat *seat, uint32_t gpu,
 		if (node->seats[i] != seat)
 			asked += seat_recall(node->seats[i], gpu, bytes);
 	return asked;
+}
+
+/* The seat of a link by its number there, counted by its mirror. NULL: none; a depot, for which the message isn't: @depot_out. */
+static struct seat *peer_seat(const struct peer *peer, uint32_t session, bool *depot_out)
+{
+	struct mirror *mirror = link_mirror_get(peer->link, session);
+
+	*depot_out = mirror && mirror->depot;
+	if (*depot_out) {
+		mirror_put(mirror);
+		mirror = NULL;
+	}
+	return (struct seat *)mirror;
+}
+
+static void peer_seat_put(struct seat *seat)
+{
+	if (seat)
+		mirror_put(seat_mirror(seat));
 }
 
 static const struct seat_ops seat_ops = { .left = node_seat_left, .freed = node_seat_freed, .is_short = node_seat_is_short };
@@ -273,25 +295,17 @@ static int node_span(struct peer *peer, const struct link_hdr *hdr, struct reade
 	uint64_t position = get_u64(body);
 	size_t size = reader_left(body);
 	const uint8_t *bytes = reader_take(body, 1, size);
-	struct mirror *mirror = link_mirror_get(peer->link, hdr->session);
+	bool depot;
+	struct seat *seat = peer_seat(peer, hdr->session, &depot);
+	bool fault = body->fault || size > LINK_SPAN_MAX + FRAME_SIZE_MAX || depot;
 
-	if (body->fault || size > LINK_SPAN_MAX + FRAME_SIZE_MAX || (mirror && mirror->depot)) {
-		if (mirror)
-			mirror_put(mirror);
-		return -EPROTO;
+	/* Without a seat it has ended, and the broker will have heard so. */
+	if (seat && !fault && seat_span(seat, position, bytes, (uint32_t)size)) {
+		log_error("session %u: a span at %llu that doesn't continue its ring", hdr->session, (unsigned long long)position);
+		seat_end(seat, END_PROTOCOL, "commands did not continue where the last ones ended", true);
 	}
-	/* Without a mirror the seat has ended, and the broker will have heard so. */
-	if (mirror) {
-		struct seat *seat = (struct seat *)mirror;
-
-		if (seat_span(seat, position, bytes, (uint32_t)size)) {
-			log_error("session %u: a span at %llu that doesn't continue its ring", hdr->session,
-				  (unsigned long long)position);
-			seat_end(seat, END_PROTOCOL, "commands did not continue where the last ones ended", true);
-		}
-		mirror_put(mirror);
-	}
-	return 0;
+	peer_seat_put(seat);
+	return fault ? -EPROTO : 0;
 }
 
 /* A span of which only the beginning has come, since the rest is zeros. */
@@ -396,14 +410,13 @@ static int node_seen(struct peer *peer, uint32_t session, struct reader *body)
 {
 	uint64_t frames = get_u64(body);
 	uint64_t bulk = get_u64(body);
-	struct mirror *mirror = link_mirror_get(peer->link, session);
+	bool depot;
+	struct seat *seat = peer_seat(peer, session, &depot);
 
-	if (mirror) {
-		if (!body->fault && seat_seen((struct seat *)mirror, frames, bulk))
-			seat_end((struct seat *)mirror, END_PROTOCOL, "its broker told of frames that were never sent", true);
-		mirror_put(mirror);
-	}
-	return body->fault ? -EPROTO : 0;
+	if (seat && !body->fault && seat_seen(seat, frames, bulk))
+		seat_end(seat, END_PROTOCOL, "its broker told of frames that were never sent", true);
+	peer_seat_put(seat);
+	return body->fault || depot ? -EPROTO : 0;
 }
 
 /* A client ended while its broker had no link. */
@@ -427,9 +440,13 @@ static void node_account(struct node *node, bool now_idle);
 static int node_ref(struct peer *peer, const struct link_hdr *hdr, struct reader *body)
 {
 	struct mirror *mirror = link_mirror_get(peer->link, hdr->session);
-	int err = mirror && mirror->depot ? -EPROTO : cache_ref(peer->cache, mirror, body);
+	bool fill = mirror && mirror->fill;
+	int err = mirror && mirror->depot && !fill ? -EPROTO : cache_ref(peer->cache, mirror, body);
 
-	if (err == -EACCES) {
+	if (err == -EACCES && fill) {
+		/* What the other node has said of one piece is worth as much for the others. */
+		err = link_blame(peer->link, -EPROTO, "a reference to a chunk that it may not name");
+	} else if (err == -EACCES) {
 		log_error("session %u: a reference to a chunk that it may not name", hdr->session);
 		seat_end((struct seat *)mirror, END_PROTOCOL, "it referred to cached bytes that it may not name", true);
 		err = 0;
@@ -439,19 +456,21 @@ static int node_ref(struct peer *peer, const struct link_hdr *hdr, struct reader
 	return err;
 }
 
-static void node_detach(struct peer *peer, uint32_t session)
+static int node_detach(struct peer *peer, uint32_t session)
 {
-	struct mirror *mirror = link_mirror_get(peer->link, session);
+	bool depot;
+	struct seat *seat = peer_seat(peer, session, &depot);
 
-	if (!mirror)
-		return;
+	if (!seat)
+		return depot ? -EPROTO : 0;
 	/* What it used in the end: its broker remembers that for the next run. */
 	if (peer->report_ns) {
 		node_account(peer->node, true);
 		report_send(peer->node, peer);
 	}
-	seat_end((struct seat *)mirror, END_CLIENT_GONE, "the client is gone", false);
-	mirror_put(mirror);
+	seat_end(seat, END_CLIENT_GONE, "the client is gone", false);
+	peer_seat_put(seat);
+	return 0;
 }
 
 /* ---- reports ---- */
@@ -571,7 +590,14 @@ static int peer_message(void *owner, struct link *link, const struct link_hdr *h
 	struct peer *peer = owner;
 	struct node *node = peer->node;
 	int err = cache_peer_message(peer->cache, hdr, body);
+	bool depot;
+	struct seat *seat;
 
+	if (err != -ENOENT)
+		return err;
+	seat = peer_seat(peer, hdr->session, &depot);
+	err = ways_message(node->ways, link, seat, hdr, body);
+	peer_seat_put(seat);
 	if (err != -ENOENT)
 		return err;
 	switch (hdr->type) {
@@ -584,8 +610,7 @@ static int peer_message(void *owner, struct link *link, const struct link_hdr *h
 	case LINK_DETACH:
 		if (hdr->session == 0)
 			return node_detach_away(node, peer, body);
-		node_detach(peer, hdr->session);
-		return 0;
+		return node_detach(peer, hdr->session);
 	case LINK_SPAN:
 		return node_span(peer, hdr, body);
 	case LINK_SPAN_BLANK:
@@ -622,6 +647,7 @@ static void peer_lost(void *owner, struct link *link, int err, const char *why)
 	struct node *node = peer->node;
 
 	log_info("%s (%s): link ended: %s", link_peer(link), link_host(link), why);
+	ways_link_lost(node->ways, link, why);
 	for (unsigned i = 0; i < node->seat_count; i++) {
 		struct seat *seat = node->seats[i];
 
@@ -814,13 +840,14 @@ int node_start(struct loop *loop, const struct conf *conf, struct tls_keys *keys
 		goto no_memory;
 	node->loop = loop;
 	node->conf = conf;
-	node->link_setting = (struct link_setting){ .keys = keys, .compress = conf->compress, .keepalive_ns = conf->keepalive_ms * NS_PER_MS };
+	node->link_setting = (struct link_setting){ .keys = keys, .lanes = conf->lanes, .compress = conf->compress, .keepalive_ns = conf->keepalive_ms * NS_PER_MS };
 	node->seat_max = conf->sessions_max;
 	node->seats = calloc(node->seat_max, sizeof(struct seat *));
 	node->had_work = calloc(node->seat_max, sizeof(bool));
 	node->sample.fire = node_sample;
 	node->sample.arg = node;
-	if (!node->seats || !node->had_work)
+	node->ways = ways_new(loop, &node->link_setting, &node->cache);
+	if (!node->seats || !node->had_work || !node->ways)
 		goto no_memory;
 	err = setting_make(conf, &node->proc_setting, why, why_size);
 	if (err)
@@ -848,6 +875,7 @@ free_node:
 	if (node) {
 		free(node->seats);
 		free(node->had_work);
+		ways_free(node->ways);
 	}
 	free(node);
 	return err;
@@ -870,12 +898,13 @@ void node_stop(struct node *node)
 bool node_is_stopped(const struct node *node)
 {
 	return node->stopping && node->peer_count == 0 && node->seat_count == 0 && pool_is_empty(node->pool) &&
-	       gate_is_stopped(node->gate) && probe_is_stopped(node->probe) && cache_is_idle(node->cache);
+	       gate_is_stopped(node->gate) && ways_are_gone(node->ways) && probe_is_stopped(node->probe) && cache_is_idle(node->cache);
 }
 
 void node_free(struct node *node)
 {
 	loop_timer_clear(node->loop, &node->sample);
+	ways_free(node->ways);
 	cache_free(node->cache);
 	gate_free(node->gate);
 	probe_free(node->probe);

@@ -14,6 +14,9 @@
 #include "broker/lib/fd.h"
 #include "broker/lib/log.h"
 #include "broker/lib/slot.h"
+#include "broker/node/fill.h"
+#include "broker/node/origin.h"
+#include "broker/node/pour.h"
 #include "broker/proto/progress.h"
 #include "gen/ops.h"
 
@@ -96,6 +99,10 @@ struct seat {
 	bool left;	     /* it has gone on elsewhere, with the memory: that is not ours any more */
 	uint32_t short_seen; /* short_asked of its memory that has been answered */
 
+	/* while it moves, see ways.h */
+	struct pour *pour;
+	struct fill *fill;
+
 	struct loop_post post;
 };
 
@@ -116,6 +123,7 @@ static void seat_freed(struct loop_post *post)
 	assert(seat->state == SEAT_GONE && !seat->bell_armed);
 	seat->ops->freed(seat->owner, seat);
 	shm_close(&seat->mirror.shm);
+	origins_free(seat->mirror.origins);
 	fd_close(&seat->doorbell);
 	proc_free(seat->proc);
 	free(seat);
@@ -510,6 +518,23 @@ static bool seat_had_bulk(const struct seat *seat, uint64_t number)
 	return number - had->bulk <= RESUME_WINDOW && (had->bits[number % RESUME_WINDOW / 8] & 1u << number % 8);
 }
 
+/* Its bytes go to another node, and it goes on without them. */
+static int seat_frame_aside(struct seat *seat, const struct frame_hdr *hdr, const uint8_t *frame)
+{
+	uint8_t copy[512];
+	int err;
+
+	if (hdr->size > sizeof(copy))
+		return -EPROTO;
+	memcpy(copy, frame, hdr->size);
+	memcpy(copy, hdr, sizeof(*hdr));
+	err = pour_frame(seat->pour, &seat->mirror.shm, copy, hdr->size);
+	seat->frames_sent++;
+	if (!err && seat->frames_sent > seat->had.frames)
+		link_send(seat->link, LINK_FRAME, seat->mirror.id, copy, hdr->size, NULL, 0);
+	return err;
+}
+
 /* Sends it, unless it was sent by a lost link and came. *@bulk_out: it is one with bytes. */
 static int seat_frame(struct seat *seat, const struct frame_hdr *hdr, const uint8_t *frame, bool *bulk_out)
 {
@@ -524,6 +549,14 @@ static int seat_frame(struct seat *seat, const struct frame_hdr *hdr, const uint
 		memcpy(words, frame + sizeof(*hdr), sizeof(words));
 		if (words[0] < SESSION_PROGRESS_WORDS)
 			word_reached(seat, words[0], words[1]);
+	}
+	if (hdr->kind == FRAME_NOTICE && hdr->op == NOTICE_MOVE_ASIDE)
+		return seat_frame_aside(seat, hdr, frame);
+	if (hdr->kind == FRAME_NOTICE && hdr->op == NOTICE_CONSUMED && seat->fill && hdr->size >= sizeof(*hdr) + sizeof(uint64_t)) {
+		uint64_t tail;
+
+		memcpy(&tail, frame + sizeof(*hdr), sizeof(tail));
+		fill_consumed(seat->fill, tail);
 	}
 	if (hdr->flags & FRAME_BULK_DOWN) {
 		struct bulk_ref ref = ring_bulk_ref(frame);
@@ -601,7 +634,7 @@ static bool seat_is_blocked(const struct seat *seat)
 	/* Switched off: an answer a write, and the next one when this has gone. */
 	if (seat->mirror.off & OFF_COALESCE && link_backlog(seat->link))
 		return true;
-	return link_backlog(seat->link) >= CONN_BACKLOG_HIGH || mirror_is_full(&seat->mirror) || seat_unseen_full(seat);
+	return link_backlog(seat->link) >= CONN_BACKLOG_HIGH || mirror_is_full(&seat->mirror) || seat_unseen_full(seat) || pour_is_full(seat->pour);
 }
 
 /* It may ask again and again: each time costs a look at every seat, and others some memory that they asked for ahead. */
@@ -888,6 +921,16 @@ void seat_report(const struct seat *seat, struct report_seat *report_out)
 		.queued = (uint32_t)(seat->c2n.at - seat->seen),
 		.gpus = seat_gpus(seat),
 	};
+}
+
+void seat_pour_set(struct seat *seat, struct pour *pour)
+{
+	seat->pour = pour;
+}
+
+void seat_fill_set(struct seat *seat, struct fill *fill)
+{
+	seat->fill = fill;
 }
 
 struct link *seat_link(const struct seat *seat)

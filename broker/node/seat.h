@@ -18,6 +18,8 @@
 #include "broker/node/proc.h"
 #include "broker/proto/stats.h"
 
+struct fill;
+struct pour;
 struct seat;
 
 struct seat_ops {
@@ -105,6 +107,10 @@ bool seat_has_work(const struct seat *seat);
 /* For as long it has had work; of that @gpu_ns were its own, with those shared out that others had work in, too. */
 void seat_account(struct seat *seat, uint64_t busy_ns, uint64_t gpu_ns);
 void seat_report(const struct seat *seat, struct report_seat *report_out);
+
+/* Its contents go to another node, or come from one (ways.h); NULL: not any more. Borrowed. */
+void seat_pour_set(struct seat *seat, struct pour *pour);
+void seat_fill_set(struct seat *seat, struct fill *fill);
 
 struct link *seat_link(const struct seat *seat); /* NULL once it has left, and while it is away */
 uint32_t seat_gpus(const struct seat *seat); /* bit per GPU */

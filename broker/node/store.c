@@ -68,6 +68,7 @@ void store_free(struct store *store)
 		}
 		store->shelves = shelf->next;
 		free(shelf->buckets);
+		free(shelf->marks);
 		free(shelf);
 	}
 	blocks_fini(&store->blocks);

@@ -54,12 +54,16 @@ struct fetch {
 	uint8_t *place;
 	/* A thread of the store, may be NULL: bytes are about to be written there. */
 	void (*begin)(struct fetch *fetch);
+	bool quiet; /* counts for nothing: nobody is saved anything by it */
 	/* A thread of the store. @err: -EBADMSG or what the disk said; the chunk is gone then. Owns @fetch. */
 	void (*done)(struct fetch *fetch, int err);
 };
 
 /* at, size, place, begin and done are set. 0: done() comes. -ENOENT: there is no such chunk here. -ERANGE: it isn't so long. */
 int shelf_fetch(struct shelf *shelf, const uint8_t hash[CACHE_HASH_SIZE], uint32_t total, struct fetch *fetch);
+
+/* The name of a chunk that is here, by the mark that it came with; 0: by its hash. False: there is none, or it isn't so long. */
+bool shelf_name_of(struct shelf *shelf, uint64_t mark, const uint8_t hash[CACHE_HASH_SIZE], uint32_t total, struct chunk_name *name_out);
 
 /* ---- readers: those who are told what is held ---- */
 

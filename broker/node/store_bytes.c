@@ -15,6 +15,7 @@ struct put {
 	uint8_t *block;
 	uint32_t size;
 	bool durable;
+	uint64_t mark;
 };
 
 /* What this thread has had of a core. */
@@ -55,6 +56,8 @@ static void put_run(struct job *job)
 		entry_memory_locked(entry, put->block);
 		put->block = NULL;
 	}
+	if (entry && !entry->drop)
+		shelf_mark_locked(shelf, put->mark, &name);
 	if (fresh) {
 		entry->verified = true;
 		entry->durable = put->durable;
@@ -67,7 +70,7 @@ static void put_run(struct job *job)
 	free(put);
 }
 
-void shelf_put(struct shelf *shelf, uint8_t *block, uint32_t size, bool durable)
+void shelf_put(struct shelf *shelf, uint8_t *block, uint32_t size, bool durable, uint64_t mark)
 {
 	struct store *store = shelf->store;
 	struct put *put = calloc(1, sizeof(*put));
@@ -78,7 +81,7 @@ void shelf_put(struct shelf *shelf, uint8_t *block, uint32_t size, bool durable)
 		pthread_mutex_unlock(&store->lock);
 		return;
 	}
-	*put = (struct put){ .job.run = put_run, .shelf = shelf, .block = block, .size = size, .durable = durable };
+	*put = (struct put){ .job.run = put_run, .shelf = shelf, .block = block, .size = size, .durable = durable, .mark = mark };
 	jobs_post(store->hash, &put->job);
 }
 
@@ -98,7 +101,7 @@ void shelf_keep(struct shelf *shelf, const struct bulk_keep *keep, const uint8_t
 	if (!block)
 		return;
 	memcpy(block, bytes, size);
-	shelf_put(shelf, block, size, keep->tag != 0);
+	shelf_put(shelf, block, size, keep->tag != 0, keep->mark);
 }
 
 /* ---- going out ---- */
@@ -245,8 +248,10 @@ int shelf_fetch(struct shelf *shelf, const uint8_t hash[CACHE_HASH_SIZE], uint32
 		entry->refs++;
 		if (!entry->drop)
 			entry_touch_locked(entry);
-		shelf->stats.hits++;
-		shelf->stats.saved += fetch->size;
+		if (!fetch->quiet) {
+			shelf->stats.hits++;
+			shelf->stats.saved += fetch->size;
+		}
 	}
 	pthread_mutex_unlock(&store->lock);
 	if (err)

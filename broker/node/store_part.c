@@ -139,5 +139,5 @@ void part_keep(struct shelf *shelf, const struct bulk_keep *keep, const uint8_t 
 	}
 	pthread_mutex_unlock(&store->lock);
 	if (whole)
-		shelf_put(shelf, whole, total, true);
+		shelf_put(shelf, whole, total, true, keep->tag);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the files of the store share: store_books.c (which chunks there are), store_bytes.c (coming and going), store_reader.c (who is
- * told), store_command.c (people's), store_memory.c (blocks), store_disk.c (files), store_part.c (pieces).
+ * told), store_command.c (people's), store_memory.c (blocks), store_disk.c (files), store_part.c (pieces), store_mark.c (what they came as).
  */
 #ifndef GLEAM_NODE_STORE_PRIVATE_H
 #define GLEAM_NODE_STORE_PRIVATE_H
@@ -102,6 +102,7 @@ struct shelf {
 	struct reader_of_shelf *readers;
 	uint64_t reader_mask[STORE_READERS_MAX / 64];
 	struct drop *drops;
+	struct mark *marks; /* NULL: none yet */
 	struct cache_stats stats;
 };
 
@@ -187,8 +188,11 @@ void entry_disk_locked(struct entry *entry, bool on_disk);
 uint64_t store_disk_used_locked(const struct store *store);
 
 /* store_bytes.c */
-/* Has come whole: takes @block, hashes it on a thread of the pool. @durable: bytes of a file. */
-void shelf_put(struct shelf *shelf, uint8_t *block, uint32_t size, bool durable);
+/* Has come whole: takes @block, hashes it on a thread of the pool. @durable: bytes of a file. @mark: that it is known by until then. */
+void shelf_put(struct shelf *shelf, uint8_t *block, uint32_t size, bool durable, uint64_t mark);
+
+/* store_mark.c */
+void shelf_mark_locked(struct shelf *shelf, uint64_t mark, const struct chunk_name *name);
 
 /* store_part.c: pieces of a chunk. */
 void part_keep(struct shelf *shelf, const struct bulk_keep *keep, const uint8_t *bytes, uint32_t size);

@@ -245,6 +245,20 @@ struct session_baton {
 #define SESSION_AT_SIDE_C2N SESSION_AT_OVERFLOW
 #define SESSION_AT_SIDE_N2C (SESSION_AT_SIDE_C2N + SESSION_C2N_SIZE)
 
+/*
+ * Worker's memory: there baton and overflow have no use. What a session that moves says to another node's worker
+ * lies in the place of the overflow, as a ring of bytes, until its own node has taken it (NOTICE_MOVE_ASIDE in wire.h).
+ * Never in a memory that is the client's, too (`direct`).
+ */
+struct session_aside {
+	gleam_u64 tail; /* taken up to there; by the node, after the bytes */
+	gleam_u32 room; /* futex: changes with it */
+	gleam_u32 pad;
+};
+#define SESSION_AT_ASIDE   SESSION_AT_BATON
+#define SESSION_AT_SAID	   SESSION_AT_OVERFLOW
+#define SESSION_ASIDE_SIZE SESSION_OVERFLOW_SIZE
+
 #ifndef __KERNEL__
 static_assert(sizeof(struct ring_ctl) == 128, "ring_ctl is fixed in session memory");
 static_assert(sizeof(struct reply_slot) == SESSION_SLOT_SIZE, "reply_slot is fixed in session memory");

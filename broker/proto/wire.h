@@ -84,7 +84,34 @@ enum notice {
 	NOTICE_TRACE = 22,   /* what became of commands: broker/proto/span.h; also made by the client's broker */
 	NOTICE_RECALL = 20,  /* u32 device, u64 bytes: give back unspent grant, if there is any */
 	NOTICE_MOVE = 23,    /* BROKER: a command frame for the worker that is to become this one; from that one: why it can't */
+	/*
+	 * BROKER: aside_hdr, then a command frame with FRAME_BULK_UP for the worker that is to become this one. Its bytes don't travel with it: the
+	 * worker's node takes them out of its memory and sends them to the other one's node, and fills in `how` and the bulk_ref.
+	 */
+	NOTICE_MOVE_ASIDE = 24,
 };
+
+/* What a worker says to another node's worker, its bytes apart; whole bytes of one command, MOVE_ASIDE_MAX at most. */
+struct aside_hdr {
+	uint32_t way;	   /* that it is said by, as gleamMoveOut named it: another move's are dropped */
+	uint32_t how;	   /* enum aside_how; by the node */
+	uint64_t position; /* free-running, modulo SESSION_ASIDE_SIZE in the worker's memory; the bytes don't wrap */
+	uint64_t origin;   /* position in the up arena that the bytes may once have come by, or ORIGIN_NONE: worth a look, and no more */
+};
+static_assert(sizeof(struct aside_hdr) == 24, "aside_hdr is fixed");
+#define ORIGIN_NONE    UINT64_MAX
+#define MOVE_ASIDE_MAX (256u << 10)
+
+enum aside_how {
+	ASIDE_LOST = 0, /* there is no such way, or not any more */
+	ASIDE_GOES = 1, /* they go to the other node, unless that has them in its cache */
+};
+
+/*
+ * Up arena of a worker that is becoming another one: positions of what comes from its node begin here, so that none is ever the
+ * client's, which begin at 0.
+ */
+#define MOVE_UP_START (1ull << 46)
 
 /* ---- the weight cache: docs/cache.md ---- */
 
@@ -190,7 +217,28 @@ enum link_msg {
 	/* u32 result: 0, or enum session_end; str reason; u64 position that ring c2n is known up to, u64 its tail at the worker, then
 	 * the landed words, u32[SESSION_GRANULES]. The broker sends again what comes behind the position, and the pieces that haven't landed */
 	LINK_RESUMED = 23,
+	/*
+	 * A session moves, and its contents go from node to node: what is said of that (docs/migration.md, From node to node).
+	 * broker -> node that it goes to, of the new session: whoever has the token may fill it; no more
+	 */
+	LINK_FILL_OPEN = 64,
+	LINK_FILL_CLOSE = 65,
+	/* broker -> node that it comes from, of the old session: u32 way, u8 token[16], str address: there is whoever wants to be filled; no more */
+	LINK_POUR = 66,
+	LINK_POUR_END = 67,
+	/* node -> node, session: of this link alone. u8 token[16]: pieces of it are for that session's memory */
+	LINK_FILL_JOIN = 68,
+	/* node that it goes to -> broker: u8 token[16]; then u32 result, str reason: nothing comes from there any more */
+	LINK_FILL_OPENED = 80,
+	LINK_FILL_CLOSED = 81,
+	/* node that it comes from -> broker: u32 way, u32 result, str reason: it reaches the other one, or doesn't, or doesn't any more */
+	LINK_POUR_READY = 82,
+	LINK_POUR_ENDED = 85, /* u32 way, u64 bytes that were sent, u64 bytes that the other node's cache had */
+	/* node -> node: u32 result, str reason; then u64 tail of the up arena */
+	LINK_FILL_JOINED = 83,
+	LINK_FILL_CONSUMED = 84,
 };
+#define FILL_TOKEN_SIZE 16
 
 /* What gleamMoveOut does. A reason in its answer: not, or not now, and why. */
 enum move_step {

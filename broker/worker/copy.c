@@ -12,6 +12,7 @@
 
 #include "broker/worker/completion.h"
 #include "broker/worker/note.h"
+#include "broker/worker/origin.h"
 #include "broker/worker/peer.h"
 #include "broker/worker/pinned.h"
 #include "broker/worker/stream.h"
@@ -174,6 +175,7 @@ CUresult worker_do_gleamCopyUpBulk(struct worker *w, struct cmd *cmd, const stru
 	struct wait *wait;
 	CUresult r;
 
+	origin_note(w, m->dst, &m->data);
 	if (!w->arenas_mapped) {
 		peer_copies(w, cmd, m->dst);
 		return up_staged(w, cmd, m);

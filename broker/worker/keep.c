@@ -90,6 +90,7 @@ static const uint8_t keep_class[OP_MAX] = {
 	[OP_gleamMoveDrop] = KEEP_NONE, [OP_gleamMoveBytes] = KEEP_NONE, [OP_gleamMoveImage] = KEEP_NONE,
 	[OP_gleamMoveGlobal] = KEEP_NONE, [OP_gleamMoveEnd] = KEEP_NONE, [OP_gleamMoveNumber] = KEEP_NONE,
 	[OP_gleamMoveArray] = KEEP_NONE, [OP_gleamMoveVmm] = KEEP_NONE, [OP_gleamMoveLatch] = KEEP_NONE,
+	[OP_gleamMoveBulk] = KEEP_NONE,
 };
 
 /* Objects of these types have states that can't be asked for. */

@@ -96,6 +96,9 @@ CUresult worker_do_gleamMoveBegin(struct worker *w, struct cmd *cmd, const struc
 	a->reason_size = (uint32_t)strlen(reason) + 1;
 	w->ordinals = m->ordinals;
 	w->moving = true;
+	pthread_mutex_lock(&w->lock);
+	w->up_tail = w->up_seen = MOVE_UP_START;
+	pthread_mutex_unlock(&w->lock);
 	return CUDA_SUCCESS;
 }
 
@@ -191,6 +194,9 @@ CUresult worker_do_gleamMoveEnd(struct worker *w, struct cmd *cmd, const struct 
 	w->seq = m->sequence;
 	pthread_mutex_lock(&w->lock);
 	w->up_tail = w->up_seen = m->up;
+	/* Nothing comes aside any more: the broker has seen to that before it asked. */
+	for (uint32_t i = 0; i < SESSION_GRANULES; i++)
+		__atomic_store_n(shm_landed(&w->shm, i), 0, __ATOMIC_RELAXED);
 	memset(w->up_consumed, 0, sizeof(w->up_consumed));
 	pthread_mutex_unlock(&w->lock);
 	pthread_mutex_lock(&w->post_lock);

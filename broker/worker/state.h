@@ -257,6 +257,9 @@ struct worker {
 	struct host_range *host_ranges;
 	struct keep *keep;
 	struct move *move;
+	struct origins *origins;
+	uint32_t way;	   /* that contents go aside by; 0: none. See aside.h */
+	uint64_t aside_at; /* and up to where they have been said */
 	struct vmms *vmms;
 	struct numbers *numbers;
 	bool moving; /* it becomes another worker: see move_in.h */

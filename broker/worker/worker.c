@@ -19,6 +19,7 @@
 #include "broker/worker/move_out.h"
 #include "broker/worker/note.h"
 #include "broker/worker/number.h"
+#include "broker/worker/origin.h"
 #include "broker/worker/pinned.h"
 #include "broker/worker/share.h"
 #include "broker/worker/start.h"
@@ -172,6 +173,7 @@ void worker_stop(struct worker *w)
 	completion_stop(w);
 	shares_stop(w);
 	move_stop(w);
+	origins_free(w);
 	keep_stop(w);
 	numbers_end(w);
 	if (w->staging) {

@@ -3,7 +3,7 @@
  * Loads a model as programs do: a file's tensors, of odd sizes and one behind the other, to the device, from a mapping of the
  * file or from memory that it was read into; then looks whether the right bytes lie there.
  *
- * Usage: weights FILE mapped|shared|heap|fresh|slice|private|changing [none]
+ * Usage: weights FILE mapped|shared|heap|fresh|slice|private|changing [none | until PATH]
  *
  *	mapped	  from a private mapping (safetensors)		shared	from a shared one
  *	heap	  from memory that it was read into (torch.load)
@@ -11,7 +11,7 @@
  *	slice	  the second half of each tensor, mapped (a part of a model on each of two GPUs)
  *	private	  mapped, but the program has changed some of its pages
  *	changing  from memory whose bytes another thread changes between uploads, and the copy that was asked for must be there
- * none: bytes are not compared, for times.
+ * none: bytes are not compared, for times. until: a few bytes are written over, and all are compared when there is that file.
  *
  * Says how long it took from the start of the process to the last tensor, with contexts and without, and where that went.
  */
@@ -22,6 +22,7 @@
 #include <sys/stat.h>
 
 #define TENSORS_MAX 4096
+#define CHANGED	    100 /* bytes that are written over */
 #define HEADER	    (40u << 10) /* what a safetensors file has before its tensors, about */
 
 struct tensor {
@@ -168,12 +169,32 @@ static void changing_run(uint8_t *bytes, size_t size)
 	}
 }
 
+/* On the device alone. */
+static void bytes_change(const struct tensor *tensor)
+{
+	MUST(cuMemsetD8(tensor->device + tensor->size / 2, 0x5a, CHANGED));
+	MUST(cuCtxSynchronize());
+}
+
+/* And back here: whether they are there. */
+static bool bytes_mend(const struct tensor *tensor, uint8_t *back, const uint8_t *bytes)
+{
+	size_t at = tensor->size / 2;
+	bool there = true;
+
+	for (size_t i = at; i < at + CHANGED; i++)
+		there = there && back[i] == 0x5a;
+	memcpy(back + at, bytes + tensor->at + at, CHANGED);
+	return there;
+}
+
 int main(int argc, char **argv)
 {
 	double born = born_s(), ready, began, waited, done;
 	struct phase allocating = { 0 }, copying = { 0 };
 	const char *mode = argc > 2 ? argv[2] : "mapped";
 	bool check = argc <= 3 || strcmp(argv[3], "none") != 0;
+	const char *until = argc > 4 && strcmp(argv[3], "until") == 0 ? argv[4] : NULL;
 	int fd = argc > 1 ? open(argv[1], O_RDONLY) : file_make();
 	struct stat st;
 	CUdevice device;
@@ -182,7 +203,7 @@ int main(int argc, char **argv)
 	unsigned wrong = 0;
 
 	if (fd < 0 || fstat(fd, &st) < 0 || st.st_size == 0) {
-		fprintf(stderr, "usage: weights FILE mapped|shared|heap|fresh|slice|private|changing [none]\n");
+		fprintf(stderr, "usage: weights FILE mapped|shared|heap|fresh|slice|private|changing [none | until PATH]\n");
 		return 2;
 	}
 	prog_context(&device);
@@ -231,9 +252,18 @@ int main(int argc, char **argv)
 	       done - began, ready - born, began - ready, allocating.total, allocating.longest, allocating.at - ready, copying.total,
 	       copying.longest, copying.at - ready, done - waited);
 	fflush(stdout);
+	if (until) {
+		bytes_change(&tensors[1]);
+		printf("weights: waits\n");
+		fflush(stdout);
+		while (access(until, F_OK) != 0)
+			usleep(10000);
+	}
 	back = check ? malloc((size_t)st.st_size) : NULL;
 	for (unsigned i = 0; back && i < tensor_count; i++) {
 		MUST(cuMemcpyDtoH(back, tensors[i].device, tensors[i].size));
+		if (until && i == 1)
+			wrong += !bytes_mend(&tensors[i], back, bytes);
 		wrong += memcmp(back, bytes + tensors[i].at, tensors[i].size) != 0;
 	}
 	if (check)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 // sources: broker/local/client.c broker/local/client_open.c broker/local/client_packet.c broker/local/flow.c broker/local/client_direct.c
 // sources: broker/local/journal.c broker/local/baton.c broker/local/adopt.c broker/local/wire.c broker/local/move.c
-// sources: broker/local/move_old.c broker/local/move_new.c broker/local/move_save.c
+// sources: broker/local/move_old.c broker/local/move_new.c broker/local/move_way.c broker/local/move_save.c
 // sources: broker/local/control_move.c broker/local/control_save.c broker/local/save.c broker/local/saver.c
 // sources: broker/local/aside.c broker/local/record.c broker/local/replay.c broker/local/move_ask.c
 // sources: broker/local/drain.c broker/local/place_move.c broker/local/route.c broker/local/server.c
@@ -17,7 +17,8 @@
 // sources: broker/core/hello.c broker/core/lane.c broker/core/link.c broker/core/address.c broker/core/jobs.c
 // sources: broker/node/node.c broker/node/cache.c broker/node/store.c broker/node/store_books.c
 // sources: broker/node/store_bytes.c broker/node/store_reader.c broker/node/store_command.c broker/node/store_disk.c
-// sources: broker/node/store_memory.c broker/node/store_part.c broker/node/gpus.c
+// sources: broker/node/store_memory.c broker/node/store_part.c broker/node/store_mark.c broker/node/origin.c broker/node/gpus.c
+// sources: broker/node/fill.c broker/node/pour.c broker/node/ways.c
 // sources: broker/lib/visible.c
 // sources: broker/node/seat.c broker/node/pool.c broker/node/proc.c broker/node/gate.c broker/node/setting.c
 // sources: broker/node/probe.c

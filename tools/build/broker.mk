@@ -4,13 +4,13 @@ BROKER_LIB := $(addprefix broker/lib/,ring.c shm.c slot.c fd.c log.c hash.c key.
 BROKER_CORE := $(addprefix broker/core/,loop.c record.c pack.c tls.c conn.c hello.c lane.c link.c address.c jobs.c dial.c held.c)
 BROKER_NODE := $(addprefix broker/node/,proc.c pool.c seat.c gate.c setting.c probe.c probe_main.c probe_speed.c gpus.c node.c \
 	cache.c store.c store_books.c store_bytes.c store_reader.c store_command.c \
-	store_disk.c store_memory.c store_part.c)
+	store_disk.c store_memory.c store_part.c store_mark.c origin.c fill.c pour.c ways.c)
 # Free of I/O: gleam-sim runs the same.
 SCHED := $(addprefix broker/local/,sched.c sched_cost.c sched_move.c sched_profile.c sched_policy_cost.c sched_policy_load.c \
 	sched_policy_turn.c sched_policy_pinned.c sched_share.c)
 BROKER_LOCAL := $(addprefix broker/local/, \
 	server.c route.c client.c client_open.c client_direct.c client_packet.c flow.c journal.c baton.c adopt.c wire.c \
-	move.c move_old.c move_new.c move_save.c \
+	move.c move_old.c move_new.c move_way.c move_save.c \
 	move_ask.c drain.c control_move.c save.c saver.c aside.c record.c replay.c control_save.c broker.c state.c \
 	control.c kdev.c knl.c place.c place_move.c place_store.c place_show.c control_sched.c netwatch.c discover.c \
 	discover_line.c) $(SCHED)

@@ -38,14 +38,16 @@ static void put_moved(const json_t *moved)
 	const json_t *times = json_object_get(moved, "steps");
 	char key[16];
 
-	printf("moved from %s to %s: %.1f MiB of memory, %.1f MiB sent, %.1f MiB were zeros, held for %.1f ms with %.1f MiB, %.2f s in all",
-	       text_of(moved, "from"), text_of(moved, "to"), number_of(moved, "memory") / MIB, number_of(moved, "bytes") / MIB,
-	       number_of(moved, "bytes_avoided") / MIB, number_of(moved, "pause_ms"), number_of(moved, "bytes_held") / MIB,
+	printf("moved from %s to %s: %.1f MiB of memory, %.1f MiB sent %s, %.1f MiB were zeros, %.1f MiB cached there, held for %.1f ms with %.1f MiB, %.2f s in all",
+	       text_of(moved, "from"), text_of(moved, "to"), number_of(moved, "memory") / MIB, number_of(moved, "bytes") / MIB, text_of(moved, "way"),
+	       number_of(moved, "bytes_avoided") / MIB, number_of(moved, "bytes_cached") / MIB, number_of(moved, "pause_ms"), number_of(moved, "bytes_held") / MIB,
 	       number_of(moved, "total_s"));
 	for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
 		snprintf(key, sizeof(key), "%s_s", steps[i]);
 		printf("%s %s %.2f", i ? "," : ":", steps[i], number_of(times, key));
 	}
+	if (*text_of(moved, "way_why"))
+		printf("; not from node to node: %s", text_of(moved, "way_why"));
 	putchar('\n');
 }
 
@@ -56,8 +58,9 @@ static void put_step(struct watch *watch, const json_t *news)
 	bool copies = strcmp(text_of(news, "step"), "copy") == 0;
 	char note[128];
 
-	snprintf(note, sizeof(note), "%s%s, %.1f MiB sent", text_of(news, "step"),
-		 json_is_true(json_object_get(news, "held")) ? ", held" : "", number_of(news, "bytes") / MIB);
+	snprintf(note, sizeof(note), "%s%s, %.1f MiB sent%s%s", text_of(news, "step"),
+		 json_is_true(json_object_get(news, "held")) ? ", held" : "", number_of(news, "bytes") / MIB, *text_of(news, "way") ? " " : "",
+		 text_of(news, "way"));
 	progress_set(&watch->progress, copies ? memory - number_of(news, "left") : 0, copies ? memory : 0, note);
 }
 
