@@ -23,6 +23,7 @@
 
 #define NODE_PEERS_MAX	   256
 #define NODE_SETTINGS_MAX  16
+#define CONTEXT_BYTES	   (1ull << 30) /* of a GPU: what a worker's context takes on a large one, and some */
 #define NODE_AWAY_MS	   2000u /* for the broker's way to us, once it knows */
 #define NODE_SAMPLE_NS	   (100 * NS_PER_MS)
 #define NODE_SAMPLES	   50 /* five seconds of them: what `load` is the mean over */
@@ -211,6 +212,22 @@ static void gpus_look(const struct node *node, struct gpus_have *have_out)
 	}
 }
 
+/*
+ * A worker's context wants memory of the GPU before its client can ask for any. Where little is free others give back what they keep for their
+ * next allocation, while the worker starts.
+ */
+static void node_make_room(struct node *node, const struct gpus_have *have, uint32_t mask)
+{
+	for (uint32_t gpu = 0; gpu < have->count && gpu < 32; gpu++) {
+		uint64_t is_free = have->gpus[gpu].memory_free;
+
+		if ((mask && !(mask >> gpu & 1)) || is_free == REPORT_UNKNOWN || is_free >= CONTEXT_BYTES)
+			continue;
+		for (unsigned i = 0; i < node->seat_count; i++)
+			seat_recall(node->seats[i], gpu, CONTEXT_BYTES - is_free);
+	}
+}
+
 static void early_ready(void *owner, struct proc *proc)
 {
 }
@@ -268,6 +285,7 @@ static int node_attach(struct node *node, struct peer *peer, uint32_t session, s
 		return 0;
 	}
 	client.gpus = choice.mask;
+	node_make_room(node, &have, choice.mask);
 	if (pool_take(node->pool, &choice, picked, &early_ops, node, &proc, why, sizeof(why))) {
 		attach_refuse(peer->link, session, END_REFUSED, why);
 		return 0;

@@ -44,6 +44,18 @@ say "1000 MiB with 576 free: given after $(took) ms"
 # They have given what they had: nothing is left to wait for.
 at_once "refused when nobody has any"
 
+# A new program's context wants memory before it can ask for any: what others keep is given back when it comes.
+left() { "$OUT/bin/gleamctl" servers --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["servers"][0]["gpus"][0]["memory_free"] >> 20)'; }
+more() { [ "$(left)" -ge "$1" ]; }
+less() { [ "$(left)" -lt "$1" ]; }
+for name in four five; do
+	keeper $name 480
+	wait_for 30 grep -q ready "$TMP/$name.log" || fail "$name: $(cat "$TMP/$name.log")"
+done
+wait_for 10 less 700 || fail "$(left) MiB are free while two programs keep 480 each, of 1536"
+program vecadd >"$TMP/vecadd.out" 2>&1 || fail "vecadd: $(cat "$TMP/vecadd.out")"
+wait_for 10 more 1000 || fail "$(left) MiB are free after another program came, of 1536 of which nobody uses any"
+
 # One that is stopped can't answer: the others' answer is enough, or the refusal comes soon.
 keeper three 480
 wait_for 30 grep -q ready "$TMP/three.log" || fail "three: $(cat "$TMP/three.log")"
@@ -55,7 +67,7 @@ kill -CONT "$(bg_pid three)"
 take 1200
 
 exec 9>&-
-for name in one two three; do
+for name in one two three four five; do
 	wait "$(bg_pid $name)" || fail "$name: $(cat "$TMP/$name.log")"
 done
 soft_down
