@@ -17,6 +17,7 @@
 #include "libgleamcuda/log.h"
 #include "libgleamcuda/reconnect.h"
 
+#define UP_AGAIN    (512u << 10) /* what small copies go round in: a part of any second level cache */
 #define RELAY_CELLS 8u /* what one copy between servers has on its way */
 
 /* Written by cuInit, the count behind its entry. */
@@ -157,8 +158,11 @@ static bool up_take(struct session *s, uint32_t size, struct bulk_ref *ref_out, 
 	uint64_t at = s->up_head;
 	uint32_t offset = (uint32_t)(at % SESSION_UP_SIZE);
 
-	/* A piece does not wrap: what is left at the end is passed over. */
-	if (need > SESSION_UP_SIZE - offset) {
+	/*
+	 * A piece does not wrap: what is left at the end is passed over. Where nothing is in the arena its beginning is taken again,
+	 * whose pages are mapped and in the caches of everybody on the way.
+	 */
+	if (need > SESSION_UP_SIZE - offset || (tail == at && offset >= UP_AGAIN && offset >= need)) {
 		at += SESSION_UP_SIZE - offset;
 		offset = 0;
 	}

@@ -506,6 +506,7 @@ bool client_view(const struct client *client, struct client_view *view_out)
 		const struct session_header *hdr = shm_header(&client->mirror.shm);
 		uint64_t queued = hdr->c2n.head - (client->direct ? hdr->c2n.tail : client->acknowledged);
 		uint64_t up = hdr->up_head - (client->direct ? hdr->up_tail : client->up_tail);
+		uint64_t lap = hdr->up_head % SESSION_UP_SIZE;
 		struct api_count sums = { 0 };
 
 		client_sums(client, &sums);
@@ -513,8 +514,8 @@ bool client_view(const struct client *client, struct client_view *view_out)
 		view.bytes = sums.bytes;
 		view.round_trips = sums.trips;
 		view.waited_ns = sums.waited_ns;
-		/* What it wrote there may be nonsense. */
-		view.inflight = (queued <= SESSION_C2N_SIZE ? queued : 0) + (up <= SESSION_UP_SIZE ? up : 0);
+		/* What it wrote there may be nonsense. The end of the lap before may have been passed over: it doesn't count. */
+		view.inflight = (queued <= SESSION_C2N_SIZE ? queued : 0) + (up <= SESSION_UP_SIZE ? up < lap ? up : lap : 0);
 		view.memory = hdr->memory;
 	}
 	*view_out = view;

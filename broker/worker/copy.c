@@ -35,8 +35,8 @@ bool copy_piece_arrived(struct worker *w, const struct bulk_ref *ref)
 	    ref->cookie + SESSION_UP_SIZE < w->up_seen)
 		sound = false;
 	if (sound && end > w->up_seen) {
-		/* A piece does not wrap: what was left at the end is passed over. */
-		if (ref->offset == 0 && ref->cookie > w->up_seen && ref->cookie - w->up_seen < SESSION_CELL_SIZE)
+		/* A piece does not wrap: what was left at the end is passed over. So is the rest of a lap when nothing is in the arena. */
+		if (ref->offset == 0 && ref->cookie > w->up_seen)
 			for (uint64_t g = w->up_seen / SESSION_GRANULE; g < ref->cookie / SESSION_GRANULE; g++)
 				w->up_consumed[g % SESSION_GRANULES / 64] |= 1ull << g % 64;
 		w->up_seen = end;
