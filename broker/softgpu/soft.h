@@ -3,7 +3,7 @@
  * What every part of the software GPU's driver API uses: how an entry point is written, process state, the log.
  *
  * Locks, each named where it is defined, in the order in which they may be nested: start and end of primary
- * contexts; the list of libraries; a library; graphs; an executable graph; an event; a pool; reserved addresses; the
+ * contexts; the list of libraries; a library; captures; graphs; an executable graph; an event; a pool; reserved addresses; the
  * scheduler; the heap; the map; a context's or a device's settings; the ledger; the handle table; visits. No lock is
  * held while a command runs or a caller's function is called.
  */

@@ -6,12 +6,16 @@
 
 #include <stdlib.h>
 
+#include "broker/softgpu/soft_capture.h"
+#include "broker/softgpu/soft_work.h"
+
 #define EVENT_FLAGS (CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS)
 
 static void event_free(struct soft_object *object)
 {
 	struct soft_event *event = (struct soft_event *)object;
 
+	soft_capture_forget(event);
 	soft_ticket_put(event->ticket);
 	pthread_mutex_destroy(&event->lock);
 	free(event);
@@ -114,6 +118,15 @@ SOFT_API(cuEventRecordWithFlags, CUevent handle, CUstream stream_handle, unsigne
 	/* An event belongs to one context, and is recorded only there. */
 	if (event->object.owner != soft_context_home(soft_stream_context(stream)))
 		return CUDA_ERROR_INVALID_HANDLE;
+	if (soft_capturing(stream) && flags & CU_EVENT_RECORD_EXTERNAL) {
+		struct soft_work work;
+
+		TRY(soft_work_event(&work, CU_GRAPH_NODE_TYPE_EVENT_RECORD, handle));
+		return soft_capture_add(stream, &work);
+	}
+	if (soft_capturing(stream))
+		return soft_capture_record(stream, event);
+	soft_capture_forget(event);
 	return soft_event_record(event, stream);
 }
 
@@ -178,12 +191,22 @@ SOFT_ALIAS(cuEventElapsedTime, cuEventElapsedTime_v2);
 SOFT_API(cuStreamWaitEvent, CUstream stream_handle, CUevent handle, unsigned int flags)
 {
 	struct soft_ticket *ticket;
-	CUresult result = CUDA_SUCCESS;
+	CUresult result;
+	bool captured;
 
 	SOFT_STREAM_ARG(stream, stream_handle);
 	SOFT_EVENT_ARG(event, handle);
 	if (flags & ~CU_EVENT_WAIT_EXTERNAL)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (soft_capturing(stream) && flags & CU_EVENT_WAIT_EXTERNAL) {
+		struct soft_work work;
+
+		TRY(soft_work_event(&work, CU_GRAPH_NODE_TYPE_WAIT_EVENT, handle));
+		return soft_capture_add(stream, &work);
+	}
+	result = soft_capture_wait(stream, event, &captured);
+	if (captured)
+		return result;
 	ticket = soft_event_ticket(event);
 	if (ticket && !soft_ticket_done(ticket))
 		result = soft_stream_mark(stream, ticket, NULL);

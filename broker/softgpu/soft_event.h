@@ -13,6 +13,9 @@ struct soft_event {
 	pthread_mutex_t lock;
 	/* guarded by lock; NULL until it is recorded */
 	struct soft_ticket *ticket;
+	/* guarded by the lock of captures: what it stands for in one */
+	struct soft_mark *mark;
+	_Atomic bool captured;
 };
 
 CUresult soft_event_find(CUevent handle, struct soft_event **event_out);

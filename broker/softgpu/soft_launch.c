@@ -9,11 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "broker/softgpu/soft_capture.h"
 #include "broker/softgpu/soft_condition.h"
 #include "broker/softgpu/soft_event.h"
 #include "broker/softgpu/soft_memory.h"
 #include "broker/softgpu/soft_texture.h"
 #include "broker/softgpu/soft_time.h"
+#include "broker/softgpu/soft_work.h"
 
 #define GRID_X_MAX 2147483647u
 #define GRID_YZ_MAX 65535u
@@ -340,6 +342,12 @@ static CUresult launch_submit(CUfunction handle, CUstream stream_handle, const s
 	if (function->object.owner != soft_context_home(soft_stream_context(stream)))
 		return CUDA_ERROR_INVALID_HANDLE;
 	TRY(soft_launch_new(function, ask, &launch));
+	if (soft_capturing(stream)) {
+		struct soft_work work;
+
+		TRY(soft_work_launch(&work, handle, launch));
+		return soft_capture_add(stream, &work);
+	}
 	command = calloc(1, sizeof(*command));
 	if (!command) {
 		soft_launch_free(launch);

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "broker/softgpu/soft_capture.h"
 #include "broker/softgpu/soft_memory.h"
 
 /* A thread without work stays this long: the next command then costs a wake-up, not a new thread. */
@@ -300,6 +301,12 @@ CUresult soft_stream_submit(struct soft_stream *stream, struct soft_command *com
 	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
 	command->next = NULL;
+	command->ticket = NULL;
+	/* What can be captured has become a node before. */
+	if (__builtin_expect(soft_capturing(stream), 0)) {
+		result = soft_capture_refuse(stream);
+		goto drop;
+	}
 	command->ticket = soft_ticket_new();
 	if (!command->ticket)
 		goto drop;

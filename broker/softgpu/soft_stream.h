@@ -74,6 +74,10 @@ struct soft_stream {
 	bool running; /* has a thread */
 	bool closing;
 
+	/* guarded by the lock of captures */
+	struct soft_member *member; /* NULL: it takes part in none */
+	_Atomic bool capturing;	    /* the same, for who only looks */
+
 	/* guarded by the context's lock, as is priority once the stream is known: kept for their reader */
 	CUlaunchAttributeValue attributes[SOFT_STREAM_ATTRIBUTES];
 };

@@ -4,8 +4,10 @@
  */
 #include <stdlib.h>
 
+#include "broker/softgpu/soft_capture.h"
 #include "broker/softgpu/soft_event.h"
 #include "broker/softgpu/soft_stream.h"
+#include "broker/softgpu/soft_work.h"
 
 SOFT_API(cuStreamCreateWithPriority, CUstream *stream_out, unsigned int flags, int priority)
 {
@@ -39,6 +41,7 @@ SOFT_API(cuStreamDestroy_v2, CUstream handle)
 	stream = (struct soft_stream *)soft_object_find((uint64_t)(uintptr_t)handle, SOFT_STREAM);
 	if (!stream || stream->kind != SOFT_STREAM_USER)
 		return CUDA_ERROR_INVALID_HANDLE;
+	soft_capture_gone(stream);
 	object = soft_object_retire((uint64_t)(uintptr_t)handle, SOFT_STREAM);
 	if (!object)
 		return CUDA_ERROR_INVALID_HANDLE;
@@ -115,15 +118,6 @@ SOFT_API(cuStreamGetDevice, CUstream handle, CUdevice *device)
 	if (!device)
 		return CUDA_ERROR_INVALID_VALUE;
 	*device = soft_stream_context(stream)->device->ordinal;
-	return CUDA_SUCCESS;
-}
-
-SOFT_API(cuStreamIsCapturing, CUstream handle, int *status)
-{
-	SOFT_STREAM_ARG(stream, handle);
-	if (!status)
-		return CUDA_ERROR_INVALID_VALUE;
-	*status = 0; /* captures are refused: nothing is ever captured at a worker */
 	return CUDA_SUCCESS;
 }
 
@@ -234,6 +228,13 @@ static CUresult host_submit(CUstream handle, CUhostFn function, CUstreamCallback
 	SOFT_STREAM_ARG(stream, handle);
 	if (!function && !callback)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (soft_capturing(stream) && function) {
+		const CUDA_HOST_NODE_PARAMS params = { .fn = function, .userData = user };
+		struct soft_work work;
+
+		TRY(soft_work_host(&work, &params));
+		return soft_capture_add(stream, &work);
+	}
 	host = calloc(1, sizeof(*host));
 	if (!host)
 		return CUDA_ERROR_OUT_OF_MEMORY;

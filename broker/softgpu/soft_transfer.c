@@ -7,8 +7,10 @@
 #include <string.h>
 
 #include "broker/softgpu/soft_array.h"
+#include "broker/softgpu/soft_capture.h"
 #include "broker/softgpu/soft_copy.h"
 #include "broker/softgpu/soft_map.h"
+#include "broker/softgpu/soft_work.h"
 
 /* A pageable source up to this size is put aside, so that an asynchronous copy of it need not be waited for. */
 #define STAGE_MAX ((uint64_t)64 << 10)
@@ -60,6 +62,19 @@ static CUresult copy_submit(CUstream handle, const struct soft_transfer *transfe
 	SOFT_STREAM_ARG(stream, handle);
 	if (nothing)
 		return CUDA_SUCCESS;
+	if (soft_capturing(stream)) {
+		struct soft_work work = { .type = CU_GRAPH_NODE_TYPE_MEMCPY };
+
+		if (!async)
+			return soft_capture_refuse(stream);
+		work.copy.transfer = *transfer;
+		work.copy.box = (CUDA_MEMCPY3D){
+			.srcMemoryType = CU_MEMORYTYPE_UNIFIED, .srcDevice = transfer->from.address, .srcPitch = transfer->from.pitch,
+			.dstMemoryType = CU_MEMORYTYPE_UNIFIED, .dstDevice = transfer->to.address, .dstPitch = transfer->to.pitch,
+			.WidthInBytes = transfer->width, .Height = transfer->height, .Depth = transfer->depth,
+		};
+		return soft_capture_add(stream, &work);
+	}
 	copy = calloc(1, sizeof(*copy) + (stage ? transfer->width : 0));
 	if (!copy)
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -400,6 +415,14 @@ static CUresult fill_submit(CUstream handle, CUdeviceptr to, size_t pitch, uint3
 	SOFT_STREAM_ARG(stream, handle);
 	if (!width || !height)
 		return CUDA_SUCCESS;
+	if (soft_capturing(stream)) {
+		struct soft_work work = { .type = CU_GRAPH_NODE_TYPE_MEMSET };
+
+		work.fill.fill = fill;
+		work.fill.params = (CUDA_MEMSET_NODE_PARAMS){ .dst = to, .pitch = pitch, .value = value, .elementSize = element,
+							      .width = width, .height = height };
+		return soft_capture_add(stream, &work);
+	}
 	command = calloc(1, sizeof(*command));
 	if (!command)
 		return CUDA_ERROR_OUT_OF_MEMORY;

@@ -35,7 +35,6 @@ CUresult soft_work_kernel(struct soft_work *work, struct soft_context *context, 
 	};
 	CUfunction handle = params->func ? params->func : (CUfunction)params->kern;
 	struct soft_launch *launch;
-	CUresult result;
 
 	memcpy(grid, &params->gridDimX, sizeof(grid));
 	memcpy(block, &params->blockDimX, sizeof(block));
@@ -43,6 +42,13 @@ CUresult soft_work_kernel(struct soft_work *work, struct soft_context *context, 
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(soft_function_find(handle, context, &function));
 	TRY(soft_launch_new(function, &ask, &launch));
+	return soft_work_launch(work, handle, launch);
+}
+
+CUresult soft_work_launch(struct soft_work *work, CUfunction handle, struct soft_launch *launch)
+{
+	CUresult result;
+
 	*work = (struct soft_work){ .type = CU_GRAPH_NODE_TYPE_KERNEL };
 	result = pointers_make(launch, &work->kernel.pointers);
 	if (result != CUDA_SUCCESS) {

@@ -51,6 +51,8 @@ struct soft_work {
 
 /* Each checks as the driver does when the node is made. @work is the caller's to free after success. */
 CUresult soft_work_kernel(struct soft_work *work, struct soft_context *context, const CUDA_KERNEL_NODE_PARAMS *params);
+/* Of one that was checked. Takes @launch, also on failure. */
+CUresult soft_work_launch(struct soft_work *work, CUfunction handle, struct soft_launch *launch);
 CUresult soft_work_copy(struct soft_work *work, const CUDA_MEMCPY3D *box);
 CUresult soft_work_fill(struct soft_work *work, const CUDA_MEMSET_NODE_PARAMS *params);
 CUresult soft_work_host(struct soft_work *work, const CUDA_HOST_NODE_PARAMS *params);

@@ -332,6 +332,128 @@ static void test_a_large_graph(void **state)
 	assert_ok(CU(cuGraphDestroy)(graph));
 }
 
+static void step_on(CUstream stream, uint32_t factor)
+{
+	CUdeviceptr where = word(0);
+	void *params[] = { &where, &factor };
+
+	assert_ok(CU(cuLaunchKernel)(step_function(), 1, 1, 1, 1, 1, 1, 0, stream, params, NULL));
+}
+
+static void test_streams_are_captured(void **state)
+{
+	CUstream first, second;
+	CUgraph graph, again;
+	CUgraphExec exec;
+	CUevent event;
+	size_t count = 0;
+	uint32_t got;
+	int status;
+
+	words_clear();
+	assert_ok(CU(cuStreamCreate)(&first, CU_STREAM_NON_BLOCKING));
+	assert_ok(CU(cuStreamCreate)(&second, CU_STREAM_NON_BLOCKING));
+	assert_ok(CU(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING));
+	assert_int_equal(CU(cuStreamEndCapture)(first, &graph), CUDA_ERROR_ILLEGAL_STATE);
+	assert_int_equal(CU(cuStreamBeginCapture_v2)(NULL, 2), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	assert_ok(CU(cuStreamBeginCapture_v2)(first, 2));
+	assert_int_equal(CU(cuStreamBeginCapture_v2)(first, 2), CUDA_ERROR_ILLEGAL_STATE);
+	assert_ok(CU(cuMemsetD32Async)(word(0), 4, 1, first));
+	step_on(first, 3);
+	assert_ok(CU(cuEventRecord)(event, first));
+	assert_ok(CU(cuStreamWaitEvent)(second, event, 0));
+	assert_ok(CU(cuStreamIsCapturing)(second, &status));
+	assert_int_equal(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+	assert_ok(CU(cuMemcpyDtoDAsync_v2)(word(8), word(0), 4, second));
+	assert_ok(CU(cuLaunchHostFunc)(second, host_node, (void *)7));
+	assert_ok(CU(cuEventRecord)(event, second));
+	assert_ok(CU(cuStreamWaitEvent)(first, event, 0));
+	step_on(first, 2);
+	assert_ok(CU(cuStreamEndCapture)(first, &graph));
+	assert_ok(CU(cuGraphGetNodes)(graph, NULL, &count));
+	assert_int_equal(count, 5);
+	assert_int_equal(word_read(0), 0);
+	assert_ok(CU(cuGraphInstantiateWithFlags)(&exec, graph, 0));
+	assert_ok(CU(cuGraphLaunch)(exec, first));
+	assert_ok(CU(cuStreamSynchronize)(first));
+	assert_int_equal(word_read(8), 15);
+	assert_int_equal(word_read(1), 22);
+	assert_int_equal(word_read(0), 32);
+	/* What can't be captured spoils it; so does an end on another stream, and what was not joined. */
+	assert_ok(CU(cuStreamBeginCapture_v2)(first, 2));
+	assert_int_equal(CU(cuStreamAddCallback)(first, (CUstreamCallback)0x10, NULL, 0), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+	assert_int_equal(CU(cuMemsetD32Async)(word(0), 4, 1, first), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+	assert_int_equal(CU(cuStreamEndCapture)(first, &again), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+	assert_null(again);
+	assert_ok(CU(cuStreamBeginCapture_v2)(first, 2));
+	assert_ok(CU(cuEventRecord)(event, first));
+	assert_ok(CU(cuStreamWaitEvent)(second, event, 0));
+	step_on(second, 1);
+	assert_int_equal(CU(cuStreamEndCapture)(first, &again), CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+	/* Both are ordinary streams again; the event is of a capture that is gone. */
+	assert_int_equal(CU(cuStreamWaitEvent)(second, event, 0), CUDA_ERROR_CAPTURED_EVENT);
+	assert_ok(CU(cuEventRecord)(event, first));
+	assert_ok(CU(cuStreamWaitEvent)(second, event, 0));
+	assert_ok(CU(cuMemcpyDtoH_v2)(&got, word(8), 4));
+	assert_int_equal(got, 15);
+	assert_ok(CU(cuGraphExecDestroy)(exec));
+	assert_ok(CU(cuGraphDestroy)(graph));
+	assert_ok(CU(cuEventDestroy_v2)(event));
+	assert_ok(CU(cuStreamDestroy_v2)(first));
+	assert_ok(CU(cuStreamDestroy_v2)(second));
+}
+
+/* A loop that a kernel in it ends, and a handle that is none. */
+static void test_conditions(void **state)
+{
+	static const char text[] = ".version 8.0\n.target sm_75\n.address_size 64\n"
+				   ".extern .func cudaGraphSetConditional(.param .b64 h, .param .b32 v);\n"
+				   ".visible .entry down(.param .u64 where, .param .u64 handle)\n"
+				   "{\n"
+				   "	.reg .b64 %rd<3>;\n	.reg .b32 %r<3>;\n"
+				   "	ld.param.u64 %rd1, [where];\n	ld.param.u64 %rd2, [handle];\n"
+				   "	ld.global.u32 %r1, [%rd1];\n	add.s32 %r1, %r1, -1;\n	st.global.u32 [%rd1], %r1;\n"
+				   "	{ .param .b64 p0; st.param.b64 [p0], %rd2; .param .b32 p1; st.param.b32 [p1], %r1;\n"
+				   "	call.uni cudaGraphSetConditional, (p0, p1); }\n	ret;\n"
+				   "}\n";
+	CUgraphNodeParams p = { .type = CU_GRAPH_NODE_TYPE_CONDITIONAL };
+	CUDA_KERNEL_NODE_PARAMS k = { .gridDimX = 1, .gridDimY = 1, .gridDimZ = 1, .blockDimX = 1, .blockDimY = 1, .blockDimZ = 1 };
+	CUdeviceptr where;
+	void *params[] = { &where, &p.conditional.handle };
+	CUgraphExec exec, second;
+	CUgraph graph, clone;
+	CUgraphNode node;
+
+	words_clear();
+	where = word(2);
+	k.func = driver_function(driver_module(text), "down");
+	k.kernelParams = params;
+	assert_ok(CU(cuGraphCreate)(&graph, 0));
+	assert_ok(CU(cuGraphConditionalHandleCreate)(&p.conditional.handle, graph, NULL, 1, CU_GRAPH_COND_ASSIGN_DEFAULT));
+	assert_int_equal(CU(cuGraphInstantiateWithFlags)(&exec, graph, 0), CUDA_ERROR_INVALID_VALUE);
+	p.conditional.type = CU_GRAPH_COND_TYPE_WHILE;
+	p.conditional.size = 2;
+	assert_int_equal(CU(cuGraphAddNode_v2)(&node, graph, NULL, NULL, 0, &p), CUDA_ERROR_INVALID_VALUE);
+	p.conditional.size = 1;
+	assert_ok(CU(cuGraphAddNode_v2)(&node, graph, NULL, NULL, 0, &p));
+	assert_ok(CU(cuGraphAddKernelNode_v2)(&node, p.conditional.phGraph_out[0], NULL, 0, &k));
+	assert_int_equal(CU(cuGraphClone)(&clone, graph), CUDA_ERROR_NOT_SUPPORTED);
+	assert_ok(CU(cuGraphInstantiateWithFlags)(&exec, graph, 0));
+	assert_int_equal(CU(cuGraphInstantiateWithFlags)(&second, graph, 0), CUDA_ERROR_NOT_SUPPORTED);
+	for (uint32_t turns = 1; turns < 20; turns += 6) {
+		words[2] = turns;
+		assert_ok(CU(cuGraphLaunch)(exec, NULL));
+		assert_ok(CU(cuCtxSynchronize)());
+		assert_int_equal(word_read(2), 0);
+	}
+	assert_ok(CU(cuGraphExecDestroy)(exec));
+	assert_ok(CU(cuGraphDestroy)(graph));
+	/* The handle has ended with its graph: the kernel faults, and the context is lost. */
+	words[2] = 5;
+	assert_ok(CU(cuLaunchKernel)(k.func, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
+	assert_int_equal(CU(cuCtxSynchronize)(), CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -341,6 +463,8 @@ int main(void)
 		cmocka_unit_test(test_parameters_change_between_launches),
 		cmocka_unit_test(test_a_wait_node_waits_for_an_event),
 		cmocka_unit_test(test_a_large_graph),
+		cmocka_unit_test(test_streams_are_captured),
+		cmocka_unit_test(test_conditions), /* the last: it loses the context */
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
