@@ -4,7 +4,7 @@
  * hash of all result codes and of all memory. Run twice, directly on a driver and through Gleam, the lines are the same
  * (tests/cuda/differ.py does that, and makes a program that differs smaller). See differ.h.
  *
- *	differ [--seed N] [--count M] [--steps K] [--real] [--graphs] [--words] [--shared] [--trace] [--print]
+ *	differ [--seed N] [--count M] [--steps K] [--real] [--no-graphs] [--words] [--shared] [--trace] [--print]
  *	differ --play FILE... [--mend] [--trace] [--print]
  *
  * --real leaves out what may crash a real driver, and what it orders otherwise; --print shows the program and runs nothing; --trace shows what came of
@@ -94,13 +94,13 @@ int main(int argc, char **argv)
 	static const struct option options[] = {
 		{ "seed", required_argument, NULL, 's' },  { "count", required_argument, NULL, 'c' },
 		{ "steps", required_argument, NULL, 'k' }, { "real", no_argument, NULL, 'r' },
-		{ "words", no_argument, NULL, 'w' },	   { "graphs", no_argument, NULL, 'g' },
+		{ "words", no_argument, NULL, 'w' },	   { "no-graphs", no_argument, NULL, 'g' },
 		{ "trace", no_argument, NULL, 't' },	   { "shared", no_argument, NULL, 'd' },
 		{ "print", no_argument, NULL, 'p' },	   { "play", no_argument, NULL, 'f' },
 		{ "mend", no_argument, NULL, 'm' },	   { "hang", required_argument, NULL, 'h' },
 		{ NULL, 0, NULL, 0 },
 	};
-	struct make_options make = { 0 };
+	struct make_options make = { .graphs = true };
 	unsigned long long seed = 1, count = 1;
 	bool files = false;
 	int option, status = 0;
@@ -122,7 +122,7 @@ int main(int argc, char **argv)
 			make.real = real_driver = true;
 			break;
 		case 'g':
-			make.graphs = true;
+			make.graphs = false;
 			break;
 		case 'w':
 			make.words = true;
@@ -146,7 +146,7 @@ int main(int argc, char **argv)
 			mend = true;
 			break;
 		default:
-			fprintf(stderr, "usage: differ [--seed N] [--count M] [--steps K] [--real] [--graphs] [--words] [--shared] [--trace] "
+			fprintf(stderr, "usage: differ [--seed N] [--count M] [--steps K] [--real] [--no-graphs] [--words] [--shared] [--trace] "
 					"[--print] | --play FILE... [--mend] [--trace] [--print]\n");
 			return 2;
 		}

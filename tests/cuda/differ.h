@@ -69,6 +69,7 @@
 	X(ASK, "ask", "what object off")                                                                      \
 	X(ILLEGAL, "illegal", "what object stream")                                                           \
 	X(GRAPH, "graph", "module buf off words value nodes stream form")                                     \
+	X(CAPTURE, "capture", "module buf off words value nodes stream form host hoff")                       \
 	X(BUF_FILL, "buf-fill", "buf off size value")                                                         \
 	X(BUF_READ, "buf-read", "buf off size")
 
@@ -170,7 +171,8 @@ bool model_stream_room(const struct model *model);
 
 struct make_options {
 	uint32_t steps; /* 0: drawn from the seed */
-	bool graphs, words; /* graphs and stream words: off until the library has them */
+	bool graphs; /* by node calls, and captures */
+	bool words;  /* stream words */
 	bool shared;	    /* managed and mapped memory, which both sides touch */
 	bool real; /* leaves out what may crash a real driver */
 };

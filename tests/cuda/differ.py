@@ -31,7 +31,7 @@ def arguments():
     parser.add_argument("--gleam", required=True)
     parser.add_argument("--seeds", default="1:100")
     parser.add_argument("--seconds", type=float, default=0, help="stop after so long, with what is done by then")
-    parser.add_argument("--option", action="append", default=[], help="for the program: --real, --graphs ...")
+    parser.add_argument("--option", action="append", default=[], help="for the program: --real, --no-graphs ...")
     parser.add_argument("--keep", help="a file for what each seed gave, on both sides")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--tries", type=int, default=4, help="of a program while it is made smaller")

@@ -515,6 +515,35 @@ static void step_graph(struct maker *k, int thread)
 	emit(k, op);
 }
 
+/* The same kind of memory, given to streams that capture; now and then it goes down to the host as the last thing. */
+static void step_capture(struct maker *k, int thread)
+{
+	int buf = buf_draw(k), host = host_draw(k), stream = stream_draw(k);
+	struct op op = { .thread = (uint8_t)thread, .kind = OP_CAPTURE };
+	size_t room = model_buf_size(k->model, buf), most = model_host_size(k->model, host);
+	bool down = most >= 4 && model_host_pinned(k->model, host) && model_buf_how(k->model, buf) < ALLOC_MANAGED && roll(k, 2);
+
+	if (room < 8)
+		return;
+	op.a[0] = module_draw(k);
+	op.a[1] = buf;
+	piece_draw(k, room, 8, &op.a[2], &op.a[3]);
+	op.a[3] /= 4;
+	op.a[4] = (int64_t)roll(k, 1u << 31);
+	op.a[5] = 1 + (int64_t)roll(k, 8);
+	op.a[6] = stream;
+	op.a[7] = (int64_t)roll(k, 2);
+	op.a[8] = -1;
+	if (down) {
+		op.a[8] = host;
+		if ((size_t)op.a[3] > most / 4)
+			op.a[3] = (int64_t)(most / 8 * 2);
+		op.a[9] = roll(k, 2) ? (int64_t)(most - (size_t)op.a[3] * 4) : 0;
+	}
+	if (op.a[3] >= 2)
+		emit(k, op);
+}
+
 /* The host looks at memory of the device, or writes there, without a copy. */
 static void step_touch(struct maker *k, int thread)
 {
@@ -540,8 +569,8 @@ static void step(struct maker *k)
 	int thread = (int)roll(k, DIFFER_THREADS);
 	uint64_t way = roll(k, 100);
 
-	if (k->options->graphs && roll(k, 16) == 0)
-		step_graph(k, thread);
+	if (k->options->graphs && roll(k, 12) == 0)
+		(roll(k, 2) ? step_graph : step_capture)(k, thread);
 	else if (k->options->shared && roll(k, 8) == 0)
 		step_touch(k, thread);
 	else if (way < 9)

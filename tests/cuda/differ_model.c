@@ -412,6 +412,20 @@ static void use_of(const struct model *m, const struct op *op, struct use *u)
 		uses(u, O_SPACE + SPACE_MODULE + (int)a[0], false);
 		touch(u, false, SPACE_MODULE + (int)a[0], false, 4, 4);
 		break;
+	case OP_CAPTURE:
+		u->valid = in(a[0], DIFFER_MODULES) && m->modules[a[0]] && a[2] % 4 == 0 &&
+			   in(a[3], DIFFER_SIZE_MAX / 4 + 1) && a[3] >= 2 && a[5] > 0 && a[5] <= 16 && queue(m, u, op, a[6]) &&
+			   span(m, u, a[1], a[2], a[3] * 4, true);
+		/* A graph's copy arrives when the stream has been waited for, in pageable memory too: that isn't used. */
+		if (u->valid && a[8] >= 0)
+			u->valid = is_far(m, a[1]) && in(a[8], DIFFER_HOSTS) && m->hosts[a[8]].how != HOST_PAGEABLE &&
+				   host_side(m, u, a[8], a[9], a[3] * 4, true, false);
+		if (!u->valid)
+			break;
+		uses(u, O_HANDLES, false);
+		uses(u, O_SPACE + SPACE_MODULE + (int)a[0], false);
+		touch(u, false, SPACE_MODULE + (int)a[0], false, 4, 4);
+		break;
 	case OP_STREAM_NEW:
 		u->valid = in(a[0] - 2, DIFFER_CREATED) && !m->created[a[0] - 2] && m->ids < IDS && in(a[1], 2);
 		uses(u, O_HANDLES, false);

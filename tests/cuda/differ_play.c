@@ -260,6 +260,90 @@ static int graph_run(const struct op *op)
 	return result;
 }
 
+/* Kernels and fills of halves that two streams take in turns, fork and join; @shape's bits say which comes when. */
+static int halves_capture(const struct op *op, CUstream first, CUstream second, CUevent event)
+{
+	const int64_t *a = op->a;
+	CUdeviceptr data = p.bufs[a[1]].at + (CUdeviceptr)a[2];
+	uint32_t value = (uint32_t)a[4], words = (uint32_t)a[3], half = words / 2;
+	bool forked = false;
+	int result = 0;
+
+	for (int64_t i = 0; i < a[5] && !result; i++) {
+		uint32_t way = value >> (2 * i) & 3;
+		bool right = i & 1;
+		CUdeviceptr at = data + (right ? half * 4 : 0);
+		uint32_t n = right ? words - half : half;
+		void *params[] = { &at, &value, &n };
+		CUstream s = first;
+
+		if (right && !forked) {
+			result = (int)cuEventRecord(event, first);
+			result = result ? result : (int)cuStreamWaitEvent(second, event, 0);
+			forked = true;
+		}
+		if (right)
+			s = second;
+		if (result)
+			break;
+		if (way == 3)
+			result = (int)cuMemsetD32Async(at, value, n, s);
+		else if (way == 2 && n >= 2)
+			result = (int)cuMemcpyDtoDAsync(at, at + n / 2 * 4, n / 2 * 4, s);
+		else
+			result = (int)cuLaunchKernel(p.modules[a[0]].functions[FN_STEP], 2, 1, 1, 64, 1, 1, 0, s, params, NULL);
+		value += (uint32_t)i;
+	}
+	if (forked && !result)
+		result = (int)cuEventRecord(event, second);
+	if (forked && !result)
+		result = (int)cuStreamWaitEvent(first, event, 0);
+	if (!result && a[8] >= 0)
+		result = (int)cuMemcpyDtoHAsync(p.hosts[a[8]].bytes + a[9], data, (size_t)words * 4, first);
+	return result;
+}
+
+/* Captured on streams of its own, in a mode that leaves other threads alone; launched once or twice, and forgotten. */
+static int capture_run(const struct op *op)
+{
+	const int64_t *a = op->a;
+	CUstream s, own[2] = { NULL, NULL };
+	CUgraphExec exec = NULL;
+	CUevent event = NULL;
+	CUgraph graph = NULL;
+	bool ptsz = stream_named(a[6], a[7], &s);
+	int result = (int)cuStreamCreate(&own[0], CU_STREAM_NON_BLOCKING);
+
+	if (!result)
+		result = (int)cuStreamCreate(&own[1], CU_STREAM_NON_BLOCKING);
+	if (!result)
+		result = (int)cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+	if (!result)
+		result = (int)cuStreamBeginCapture_v2(own[0], a[4] & 1 ? CU_STREAM_CAPTURE_MODE_RELAXED :
+									 CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+	if (!result) {
+		int ended;
+
+		result = halves_capture(op, own[0], own[1], event);
+		ended = (int)cuStreamEndCapture(own[0], &graph);
+		result = result ? result : ended;
+	}
+	if (!result)
+		result = (int)cuGraphInstantiateWithFlags(&exec, graph, 0);
+	for (int i = 0; i < 1 + (a[4] >> 1 & 1) && !result; i++)
+		result = (int)STREAM_CALL(cuGraphLaunch, cuGraphLaunch_ptsz, exec, s);
+	if (exec)
+		result = result ? result : (int)cuGraphExecDestroy(exec);
+	if (graph)
+		cuGraphDestroy(graph);
+	if (event)
+		cuEventDestroy(event);
+	for (int i = 0; i < 2; i++)
+		if (own[i])
+			cuStreamDestroy(own[i]);
+	return result;
+}
+
 struct due {
 	uint64_t *cell;
 	uint64_t value;
@@ -586,6 +670,8 @@ static int op_run(const struct op *op, uint32_t index, uint64_t *value_out)
 				   p.bufs[a[0]].at + (CUdeviceptr)a[1], (cuuint32_t)a[2], 0);
 	case OP_GRAPH:
 		return graph_run(op);
+	case OP_CAPTURE:
+		return capture_run(op);
 	case OP_STREAM_NEW:
 		if (a[2] == -6)
 			return (int)cuStreamCreate(&p.streams[a[0] - 2], (unsigned)a[1]);
