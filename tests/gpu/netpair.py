@@ -6,7 +6,8 @@
 	pair.bytes(0)                                     # the kernel's count of what went through end 0, both ways
 	pair.close()
 
-As a program: netpair.py enter PID COMMAND... runs COMMAND in the network namespace of a process.
+As a program: netpair.py up ADDRESS ADDRESS makes one, says its two processes, and keeps it until its input ends; netpair.py enter PID
+COMMAND... runs COMMAND in the network namespace of a process.
 """
 import ctypes
 import os
@@ -134,8 +135,18 @@ class NetPair:
 
 
 def main():
+	if len(sys.argv) == 4 and sys.argv[1] == "up":
+		try:
+			pair = NetPair(sys.argv[2:])
+		except OSError as error:
+			print(f"netpair: {error}", file=sys.stderr)
+			return 1
+		print(*pair.pids, flush=True)
+		sys.stdin.read()
+		pair.close()
+		return 0
 	if len(sys.argv) < 4 or sys.argv[1] != "enter" or not sys.argv[2].isdigit():
-		print("usage: netpair.py enter PID COMMAND...", file=sys.stderr)
+		print("usage: netpair.py up ADDRESS ADDRESS | enter PID COMMAND...", file=sys.stderr)
 		return 2
 	with open(f"/proc/{sys.argv[2]}/ns/net") as namespace:
 		checked(libc.setns(namespace.fileno(), CLONE_NEWNET))
