@@ -31,7 +31,7 @@
 
 /*
  * OPEN: bytes flow. MOVING: no more receives; waits until nothing is in flight. QUIET: nothing is. LAST_WORDS: as OPEN, but
- * input is ignored and it closes when all is sent. CLOSING: operations are cancelled; waits for their end. CLOSED: told.
+ * input is ignored and it closes when all is sent (and the peer has closed, if it lingers). CLOSING: operations are cancelled; waits for their end. CLOSED: told.
  */
 enum conn_state { CONN_NEW, CONN_OPEN, CONN_MOVING, CONN_QUIET, CONN_LAST_WORDS, CONN_CLOSING, CONN_CLOSED };
 
@@ -78,6 +78,8 @@ struct conn {
 	uint64_t sent;
 	struct loop_flush flush;
 
+	bool lingers;
+	bool said; /* all is sent, and that there is no more */
 	struct loop_timer timer;
 	void (*quiet)(void *owner);
 	struct loop_post post;
@@ -266,6 +268,30 @@ void conn_close_flushed(struct conn *conn, int err, const char *why)
 	loop_flush_later(conn->loop, &conn->flush);
 }
 
+/*
+ * A socket that is closed with bytes in it that nobody has read, or that gets more, tells the peer by a reset. What has not arrived by
+ * then, or lies in somebody's hands on the way, is lost.
+ */
+void conn_close_heard(struct conn *conn, int err, const char *why)
+{
+	conn->lingers = true;
+	conn_close_flushed(conn, err, why);
+}
+
+static void conn_all_said(struct conn *conn)
+{
+	if (!conn->lingers) {
+		conn_close(conn, conn->err, conn->why);
+		return;
+	}
+	if (conn->said)
+		return;
+	conn->said = true;
+	shutdown(conn->fd, SHUT_WR);
+	if (!conn->receiving)
+		conn_recv_arm(conn);
+}
+
 /* ---- out ---- */
 
 /* @size bytes have gone: first of what was gathered, then of what is lent. */
@@ -387,7 +413,7 @@ static void conn_flush(struct conn *conn)
 	lent = !conn->tls && conn_is_lent(conn);
 	if (conn->sending.size == 0 && !lent) {
 		if (conn->state == CONN_LAST_WORDS)
-			conn_close(conn, conn->err, conn->why);
+			conn_all_said(conn);
 		else
 			conn_settle(conn);
 		return;
@@ -574,7 +600,7 @@ static void conn_recv_done(void *arg, int res, uint32_t flags)
 		conn_close_flushed(conn, err, NULL);
 		return;
 	}
-	if (res == 0 && conn->state != CONN_LAST_WORDS) {
+	if (res == 0 && (conn->state != CONN_LAST_WORDS || conn->said)) {
 		conn_close(conn, -EPIPE, "closed by the peer");
 		return;
 	}
@@ -589,7 +615,7 @@ static void conn_recv_done(void *arg, int res, uint32_t flags)
 		conn_close(conn, res, strerror(-res));
 		return;
 	}
-	if (!conn->receiving && conn->state == CONN_OPEN)
+	if (!conn->receiving && (conn->state == CONN_OPEN || conn->said))
 		conn_recv_arm(conn);
 }
 
@@ -599,7 +625,7 @@ static void conn_recv_arm(struct conn *conn)
 	size_t left = conn->want_size - conn->got;
 
 	conn->straight[0].iov_len = 0;
-	if (conn->bulk && !conn->tls && left >= BULK_STRAIGHT) {
+	if (conn->bulk && !conn->tls && left >= BULK_STRAIGHT && conn->state == CONN_OPEN) {
 		/* What comes behind is a header, of which a little more is taken along. */
 		conn->straight[0] = (struct iovec){ .iov_base = conn->want + conn->got, .iov_len = left };
 		conn->straight[1] = (struct iovec){ .iov_base = conn->own_buf, .iov_len = BULK_STRAIGHT };

@@ -68,6 +68,8 @@ int conn_blame(struct conn *conn, int err, const char *format, ...) __attribute_
 void conn_close(struct conn *conn, int err, const char *why);
 /* Ends it after what was written has gone out, or a short while. */
 void conn_close_flushed(struct conn *conn, int err, const char *why);
+/* The same, but waits (as long) for the peer, too, to close: what a connection is sent that is closed at once takes what was written with it. */
+void conn_close_heard(struct conn *conn, int err, const char *why);
 
 /* Another owner from now on, on the same loop; called from up() or part(). It wants the next bytes. */
 void conn_give(struct conn *conn, const struct conn_ops *ops, void *owner);

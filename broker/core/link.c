@@ -764,7 +764,7 @@ void link_close(struct link *link, int err, const char *why)
 void link_close_flushed(struct link *link, int err, const char *why)
 {
 	if (link->command && link->state == LINK_IS_READY)
-		conn_close_flushed(link->command, err, why);
+		conn_close_heard(link->command, err, why);
 	else
 		link_lose(link, err, why);
 }

@@ -122,4 +122,8 @@ start_bg last timeout 30 "$OUT/tests/fake/fake-client" "$TMP/broker.sock" hold
 wait_for 10 test -s "$TMP/last.log"
 stop_bg "broker-$turn" INT || fail "gleamd ended with status $?"
 grep -q '^ended: 9' "$TMP/last.log" || wait_for 5 grep -q '^ended: 9' "$TMP/last.log" || fail "SIGINT: $(cat "$TMP/last.log"; tail -5 "$TMP/broker-$turn.log")"
+# The node has been told: it doesn't wait for whoever won't come back.
+last=$(grep -oE 'session [0-9]+ of [^:]*' "$TMP/node.log" | tail -1)
+wait_for 20 grep -qF "$last: ended: " "$TMP/node.log" || fail "the node still has $last"
+grep -qF "$last: ended: the client is gone" "$TMP/node.log" || fail "SIGINT: $(grep -F "$last: ended: " "$TMP/node.log")"
 daemons_down node chaos
