@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# time-limit: 150
+# time-limit: 900
 # serial
 # [scheduler] migrate = auto: when a link drops to 100 Mbit/s, a program that sends much moves to the server that is better now, within ten
 # seconds, and one that computes stays; a link that swings moves nobody again. The decision says why. Without the setting nobody moves.
