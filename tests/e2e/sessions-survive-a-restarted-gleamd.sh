@@ -55,7 +55,7 @@ disturb "echo 500" "stream 300000" words "up 10000000" "down 10000000"
 grep -q "[1-9][0-9]* bytes of commands" "$TMP"/broker-*.log || fail "no command was on its way"
 grep -q "[1-9][0-9]* pieces are sent again" "$TMP"/broker-*.log || fail "no piece was on its way"
 # More notices than there is room for.
-disturb "print 5000" "print 5000" "print 5000"
+disturb "print 30000" "print 30000" "print 30000"
 
 # ---- what was left is forged ----
 # forged NUMBER ANSWER [FILE]
