@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "broker/node/store_private.h"
 
@@ -14,7 +15,7 @@ void shelf_stats(struct shelf *shelf, struct cache_stats *stats_out)
 {
 	pthread_mutex_lock(&shelf->store->lock);
 	*stats_out = shelf->stats;
-	stats_out->pressed = pressure_is(&shelf->store->pressure, clock_ns());
+	stats_out->pressed = shelf->store->few_cores && pressure_is(&shelf->store->pressure, clock_ns());
 	pthread_mutex_unlock(&shelf->store->lock);
 }
 
@@ -28,6 +29,7 @@ struct store *store_new(const struct store_setting *setting, void (*news)(void *
 	store->news = news;
 	store->owner = owner;
 	store->folder_lock = -1;
+	store->few_cores = sysconf(_SC_NPROCESSORS_ONLN) < STORE_CORES_FEW;
 	if (!*setting->dir)
 		store->setting.disk = 0;
 	store->work = jobs_new(jobs_threads(), "gleam-store", false);

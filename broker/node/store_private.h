@@ -17,6 +17,7 @@
 #define STORE_PARTS_MAX	 64u	      /* chunks that come in pieces, at once; each takes CACHE_CHUNK_SIZE */
 #define STORE_LOOK_MAX	 512u	      /* chunks that are looked at to find one that may go */
 #define STORE_DISK_REST_NS (60 * NS_PER_S) /* a disk that failed is left alone for so long */
+#define STORE_CORES_FEW	   8u	      /* with more there is always one for names */
 #define STORE_INDEX_NS	   (30 * NS_PER_S) /* an index may be so much older than its folder */
 
 /* ---- blocks of the memory tier: powers of two, from 64 KiB to CACHE_CHUNK_SIZE ---- */
@@ -129,6 +130,7 @@ struct store {
 	struct store_setting setting;
 	void (*news)(void *owner);
 	void *owner;
+	bool few_cores;
 	struct jobs *work; /* copies that somebody waits for */
 	struct jobs *hash; /* names of what has come: when the machine has nothing else to do */
 	struct jobs *disk; /* one thread: the disk's */
