@@ -41,6 +41,8 @@ static_assert(sizeof(struct share_token) == 64, "it is what a CUipcMemHandle hol
 struct share_ask {
 	uint8_t key[SHARE_ID];
 	uint64_t tenant;
+	uint32_t pid; /* of the program that asks, on its machine: for people to read */
+	uint32_t reserved;
 };
 
 /* As many packets as it takes to send a descriptor of each piece; @total 0: there is no such share, or not for you. */
@@ -48,6 +50,8 @@ struct share_answer {
 	uint32_t total;
 	uint32_t count; /* descriptors with this packet */
 	uint8_t uuid[16]; /* of the GPU */
+	uint32_t pid;	  /* of the program that has it */
+	uint32_t reserved;
 	uint64_t sizes[SHARE_FDS_MAX];
 };
 

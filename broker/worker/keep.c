@@ -12,6 +12,7 @@
 #include "broker/worker/move_array.h"
 #include "broker/worker/move_out.h"
 #include "broker/worker/note.h"
+#include "broker/worker/share.h"
 #include "broker/worker/vmm.h"
 #include "gen/worker_bodies.h"
 
@@ -80,6 +81,8 @@ static const uint8_t keep_class[OP_MAX] = {
 	[OP_gleamTexCreate] = KEEP_BIRTH, [OP_gleamTexEnd] = KEEP_NONE, [OP_gleamSurfCreate] = KEEP_BIRTH,
 	[OP_gleamSurfEnd] = KEEP_NONE,
 	[OP_gleamResource] = KEEP_NONE, [OP_gleamResourceSplit] = KEEP_NONE,
+	/* Refused while there is such memory: share_trouble(), vmms_trouble(). */
+	[OP_gleamShare] = KEEP_NONE, [OP_gleamShareOpen] = KEEP_NONE,
 	/* Refused while there are objects of these; see unmovable. */
 	[OP_gleamGreenOpen] = KEEP_NONE,
 	[OP_gleamLinkCreate] = KEEP_NONE, [OP_gleamLinkPart] = KEEP_NONE, [OP_gleamLinkAdd] = KEEP_NONE,
@@ -442,10 +445,7 @@ void keep_frame(struct worker *w, const struct frame_hdr *hdr, const uint8_t *fr
 		break;
 	default:
 		note(w, "%s: a session that used it doesn't move", op_info[hdr->op].name);
-		trouble(w, hdr->op == OP_gleamShare || hdr->op == OP_gleamShareOpen ?
-				   "it has shared memory with other programs (cuIpcGetMemHandle, cuMemExportToShareableHandle), which "
-				   "stays where they are" :
-				   "it has used a function that can't be moved yet");
+		trouble(w, "it has used a function that can't be moved yet");
 		break;
 	}
 }
@@ -916,19 +916,22 @@ static void one_found(void *arg, uint64_t handle, struct object *object)
 	*(bool *)arg = true;
 }
 
-const char *keep_trouble(const struct worker *w)
+const char *keep_trouble(struct worker *w)
 {
+	const char *why;
+
 	if (w->keep && w->keep->trouble)
 		return w->keep->trouble;
 	for (size_t i = 0; i < sizeof(unmovable) / sizeof(unmovable[0]); i++) {
 		bool found = false;
 
-		object_each(((struct worker *)(uintptr_t)w)->tables, unmovable[i].type, one_found, &found);
+		object_each(w->tables, unmovable[i].type, one_found, &found);
 		if (found)
 			return unmovable[i].why;
 	}
 	for (uint32_t i = 0; i < SESSION_CONTEXTS; i++)
 		if (w->contexts[i].open && w->contexts[i].green)
 			return "it has green contexts (cuGreenCtxCreate), which are parts of the GPU that it is on";
-	return vmms_trouble(w);
+	why = share_trouble(w);
+	return why ? why : vmms_trouble(w);
 }

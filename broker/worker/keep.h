@@ -19,7 +19,7 @@ void keep_image_gone(struct worker *w, uint64_t object);
 void keep_stop(struct worker *w);
 
 /* NULL: none. Otherwise what the program uses that can't be moved. */
-const char *keep_trouble(const struct worker *w);
+const char *keep_trouble(struct worker *w);
 /* Says all that has come and gone since it was said last (move_out.h). False: a reason has been found not to. */
 bool keep_say(struct worker *w);
 /* Contents of modules' variables that have changed, @limit bytes at most are said and counted down. Not while work runs. */

@@ -26,6 +26,7 @@
 #include "gen/worker_bodies.h"
 
 #define SHARE_BACKLOG 64
+#define SHARE_NAMED   8u /* programs that a share is known to be opened by, for people to read: the first ones */
 
 struct share {
 	struct share *next;
@@ -35,6 +36,7 @@ struct share {
 	uint32_t count;
 	int *fds;
 	uint64_t *sizes;
+	uint32_t pids[SHARE_NAMED]; /* guarded by lock: of those that have opened it; 0: nobody */
 };
 
 struct shares {
@@ -44,6 +46,8 @@ struct shares {
 	pthread_t thread;
 	pthread_mutex_t lock;
 	struct share *first; /* guarded by lock; changed by the executor alone */
+	uint32_t pid;	     /* of the client */
+	char why[256];	     /* the executor's: of share_trouble() */
 };
 
 static void address_make(const uint8_t name[SHARE_ID], struct sockaddr_un *out, socklen_t *size_out)
@@ -112,13 +116,26 @@ static int answer_send(int to, const struct share_answer *answer, const int *fds
 	return sendmsg(to, &msg, MSG_NOSIGNAL) == (ssize_t)sizeof(*answer) ? 0 : -errno;
 }
 
+/* Each once. */
+static void pid_add(uint32_t pids[SHARE_NAMED], uint32_t pid)
+{
+	for (uint32_t i = 0; pid && i < SHARE_NAMED; i++) {
+		if (pids[i] == pid)
+			return;
+		if (!pids[i]) {
+			pids[i] = pid;
+			return;
+		}
+	}
+}
+
 /* Copies of a share's descriptors, so that its end needn't wait for a slow asker. NULL: there is no such share. */
 static int *fds_copy(struct shares *s, const struct share_ask *ask, struct share_answer *answer, uint64_t **sizes_out)
 {
 	int *fds = NULL;
 
 	pthread_mutex_lock(&s->lock);
-	for (const struct share *share = s->first; share; share = share->next) {
+	for (struct share *share = s->first; share; share = share->next) {
 		if (!key_equal(share->key, ask->key) || ask->tenant != s->tenant)
 			continue;
 		fds = malloc(share->count * sizeof(*fds));
@@ -127,6 +144,8 @@ static int *fds_copy(struct shares *s, const struct share_ask *ask, struct share
 			break;
 		memcpy(*sizes_out, share->sizes, share->count * sizeof(**sizes_out));
 		memcpy(answer->uuid, share->uuid, sizeof(answer->uuid));
+		answer->pid = s->pid;
+		pid_add(share->pids, ask->pid);
 		answer->total = share->count;
 		for (uint32_t i = 0; i < share->count; i++)
 			fds[i] = fcntl(share->fds[i], F_DUPFD_CLOEXEC, 3);
@@ -210,6 +229,7 @@ static struct shares *shares_of(struct worker *w)
 	if (!s)
 		return NULL;
 	s->socket = -1;
+	s->pid = w->header->client_pid;
 	err = tenant_read(w, &s->tenant);
 	if (err) {
 		errno = -err;
@@ -267,6 +287,27 @@ void share_end(struct worker *w, uint64_t object)
 	pthread_mutex_unlock(&s->lock);
 	if (ended)
 		share_free(ended);
+}
+
+const char *share_trouble(struct worker *w)
+{
+	struct shares *s = w->shares;
+	uint32_t pids[SHARE_NAMED] = { 0 };
+	size_t at;
+
+	if (!s || !s->first)
+		return NULL;
+	pthread_mutex_lock(&s->lock);
+	for (const struct share *share = s->first; share; share = share->next)
+		for (uint32_t i = 0; i < SHARE_NAMED; i++)
+			pid_add(pids, share->pids[i]);
+	pthread_mutex_unlock(&s->lock);
+	at = (size_t)snprintf(s->why, sizeof(s->why), "it has shared memory (cuIpcGetMemHandle, cuMemExportToShareableHandle)");
+	for (uint32_t i = 0; i < SHARE_NAMED && pids[i]; i++)
+		at += (size_t)snprintf(s->why + at, sizeof(s->why) - at, "%s%u", i ? ", " : " with pid ", pids[i]);
+	snprintf(s->why + at, sizeof(s->why) - at, "%s, and they have to stay on one server; it can move when it has freed that memory",
+		 pids[0] ? "" : ", which nobody has opened yet");
+	return s->why;
 }
 
 /* Of the @count pieces a descriptor each; 0, or the driver's code and nothing kept. */
@@ -371,7 +412,7 @@ void share_pieces_free(struct worker *w, struct share_pieces *pieces)
 
 static int worker_ask(struct worker *w, const uint8_t name[SHARE_ID], const uint8_t key[SHARE_ID])
 {
-	struct share_ask ask = { 0 };
+	struct share_ask ask = { .pid = w->header->client_pid };
 	struct sockaddr_un address;
 	socklen_t size;
 	int err = tenant_read(w, &ask.tenant);
@@ -455,6 +496,8 @@ static CUresult share_fetch(struct worker *w, const struct msg_gleamShareOpen *m
 			pieces = total && total <= SHARE_PIECES_MAX ?
 					 calloc(1, sizeof(*pieces) + total * sizeof(pieces->pieces[0])) :
 					 NULL;
+			if (pieces)
+				pieces->pid = answer.pid;
 		}
 		if (!pieces || answer.total != total || !answer.count || answer.count > total - pieces->count) {
 			for (uint32_t i = 0; i < answer.count; i++)

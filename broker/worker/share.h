@@ -11,6 +11,7 @@
 /* What OBJECT_VMM has in `own` where the memory is another worker's: its pieces, in order. */
 struct share_pieces {
 	uint32_t count;
+	uint32_t pid; /* of the program whose it is, as its worker says */
 	struct {
 		CUmemGenericAllocationHandle driver;
 		uint64_t size;
@@ -19,6 +20,11 @@ struct share_pieces {
 
 /* The memory named @object (the address of a mapping, the handle of physical memory) is its client's no more. */
 void share_end(struct worker *w, uint64_t object);
+/*
+ * NULL: no memory of its client's is in the hands of others, as far as the client still has it. Otherwise which programs have it, as a
+ * reason not to move; valid until the next call.
+ */
+const char *share_trouble(struct worker *w);
 /* Lets go of what came from another worker. */
 void share_pieces_free(struct worker *w, struct share_pieces *pieces);
 void shares_stop(struct worker *w);

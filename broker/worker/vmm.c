@@ -8,6 +8,7 @@
  */
 #include "broker/worker/vmm.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -420,17 +421,23 @@ free_range:
 
 static void others_found(void *arg, uint64_t handle, struct object *o)
 {
-	*(bool *)arg |= o->own != NULL;
+	const struct share_pieces *pieces = o->own;
+
+	if (pieces)
+		*(const struct share_pieces **)arg = pieces;
 }
 
-const char *vmms_trouble(const struct worker *w)
+const char *vmms_trouble(struct worker *w)
 {
-	bool others = false;
+	static char why[256]; /* the executor's */
+	const struct share_pieces *others = NULL;
 
-	object_each(((struct worker *)(uintptr_t)w)->tables, OBJECT_VMM, others_found, &others);
-	if (others)
-		return "it has memory of another program (cuMemImportFromShareableHandle, cuIpcOpenMemHandle), which stays where "
-		       "that is";
+	object_each(w->tables, OBJECT_VMM, others_found, &others);
+	if (others) {
+		snprintf(why, sizeof(why), "it has memory of pid %u open (cuMemImportFromShareableHandle, cuIpcOpenMemHandle), and they have to stay "
+			 "on one server; it can move when it has closed that", others->pid);
+		return why;
+	}
 	return w->vmms && w->vmms->orphans ? "it has let go of physical memory that is mapped" : NULL;
 }
 

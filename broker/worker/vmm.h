@@ -12,7 +12,7 @@ void vmms_stop(struct worker *w);
 /* ---- a move (move_out.h) ---- */
 
 /* NULL: all of it can be moved. */
-const char *vmms_trouble(const struct worker *w);
+const char *vmms_trouble(struct worker *w);
 /* Memory, mappings and who reaches them: what has come, changed and gone since it was said. False: no memory for the books. */
 bool vmms_say(struct worker *w);
 /* Contents; as grants_contents_say() in grant.h. */

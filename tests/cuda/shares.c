@@ -3,6 +3,7 @@
  * Memory between programs: an allocation (small and large) by cuIpcGetMemHandle, physical memory by a descriptor, a pool and what
  * was allocated from it. A parent makes, a child of it maps, both see what the other's kernels write; wrong tokens are errors.
  * "other FILE": writes a token of ours to the file and stays; "foreign FILE": such a token is of another server or tenant.
+ * "open FILE CLOSE END": opens such a token, closes it when there is CLOSE, works on until there is END.
  */
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -309,22 +310,58 @@ static int attribute(CUdevice_attribute which)
 
 /* ---- tokens that lead nowhere ---- */
 
+static bool token_read(const char *path, CUipcMemHandle *handle_out)
+{
+	FILE *file = fopen(path, "rb");
+	bool whole = file && fread(handle_out, sizeof(*handle_out), 1, file) == 1;
+
+	if (!whole)
+		perror(path);
+	if (file)
+		fclose(file);
+	return whole;
+}
+
 static int foreign(const char *path)
 {
 	CUipcMemHandle handle;
 	CUdeviceptr at;
-	FILE *file = fopen(path, "rb");
 
-	if (!file || fread(&handle, sizeof(handle), 1, file) != 1) {
-		perror(path);
+	if (!token_read(path, &handle))
 		return 1;
-	}
-	fclose(file);
 	EXPECT(cuIpcOpenMemHandle_v2(&at, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS), CUDA_ERROR_INVALID_HANDLE);
 	/* And nothing else is broken. */
 	MUST(cuMemAlloc(&at, 4096));
 	run(fill, at, 1, 1024);
 	MUST(cuMemFree(at));
+	return prog_end();
+}
+
+static void wait_for_file(const char *path)
+{
+	while (access(path, F_OK) != 0)
+		usleep(1000);
+}
+
+static int open_and_close(const char *path, const char *close_at, const char *end_at)
+{
+	CUipcMemHandle handle;
+	CUdeviceptr theirs, own;
+
+	if (!token_read(path, &handle))
+		return 1;
+	MUST(cuMemAlloc(&own, SMALL * 4));
+	run(fill, own, 5, SMALL);
+	MUST(cuIpcOpenMemHandle_v2(&theirs, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	printf("opened\n");
+	wait_for_file(close_at);
+	MUST(cuIpcCloseMemHandle(theirs));
+	MUST(cuCtxSynchronize());
+	printf("closed\n");
+	wait_for_file(end_at);
+	run(add, own, 2, SMALL);
+	is_all(own, 7, SMALL, "its own memory at the end");
+	MUST(cuMemFree(own));
 	return prog_end();
 }
 
@@ -352,6 +389,10 @@ int main(int argc, char **argv)
 	pid_t pid;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
+	if (argc == 5) {
+		start();
+		return open_and_close(argv[2], argv[3], argv[4]);
+	}
 	if (argc == 3) {
 		start();
 		return strcmp(argv[1], "other") == 0 ? other(argv[2]) : foreign(argv[2]);

@@ -40,6 +40,20 @@ GLEAM_SOCKET=$TMP/two.sock nowhere "another tenant"
 # The same token is good for its own tenant.
 cuda shares foreign "$TMP/token" >"$TMP/foreign.out" 2>&1 && fail "its own tenant can't open it"
 grep -q "gave 0" "$TMP/foreign.out" || fail "its own tenant: $(cat "$TMP/foreign.out")"
+# Neither of the two moves; the reason names the other one, as far as its memory is open there.
+stays() { # PID WHY
+	same "status of a move" 1 "$(status_of "$OUT/bin/gleamctl" migrate "$1" gpu)"
+	grep -q -- "$2" "$TMP/status.out" || fail "migrate $1: $(cat "$TMP/status.out")"
+}
+LD_LIBRARY_PATH=$OUT/lib start_bg opener "$OUT/tests/cuda/shares" open "$TMP/token" "$TMP/close" "$TMP/end"
+wait_for 20 grep -q "opened" "$TMP/opener.log" || fail "opener: $(cat "$TMP/opener.log")"
+stays "$(bg_pid opener)" "it has memory of pid $(bg_pid holder) open"
+stays "$(bg_pid holder)" "with pid .*$(bg_pid opener).*it can move when it has freed that memory"
+touch "$TMP/close"
+wait_for 20 grep -q "closed" "$TMP/opener.log" || fail "opener: $(cat "$TMP/opener.log")"
+"$OUT/bin/gleamctl" migrate "$(bg_pid opener)" gpu >"$TMP/migrate.out" 2>&1 || fail "it has closed it: $(cat "$TMP/migrate.out")"
+touch "$TMP/end"
+wait "$(bg_pid opener)" || fail "opener: $(cat "$TMP/opener.log")"
 stop_bg holder || true
 nowhere "its maker has ended"
 

@@ -185,11 +185,14 @@ static void reasons(struct client *c)
 	CHECK_EQUAL(CALL(c, gleamLinkCreate, NULL, .link = handle_make(OBJECT_LINK, 2, 1)), 0);
 	CHECK_EQUAL(ask(c, MOVE_FORGET, 0).code, 0);
 	SEND(c, gleamLinkEnd, .link = handle_make(OBJECT_LINK, 2, 1));
-	/* What is in other programs' hands stays, for good. */
+	/* What is in other programs' hands stays, as long as it is. */
 	CHECK_EQUAL(CALL(c, gleamShare, NULL, .kind = SHARE_MEMORY, .object = p, .size = 2 * MIB, .device = 0), 0);
 	out = ask(c, MOVE_CHECK, 0);
 	CHECK_EQUAL(out.code, CUDA_ERROR_NOT_SUPPORTED);
 	CHECK(strstr(out.reason, "it has shared memory"));
+	CHECK(strstr(out.reason, "nobody has opened"));
+	SEND(c, gleamFree, .address = p, .bytes = 2 * MIB);
+	CHECK_EQUAL(ask(c, MOVE_CHECK, 0).code, 0);
 }
 
 /* More than is remembered: the session goes on, and doesn't move. */
