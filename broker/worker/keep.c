@@ -9,6 +9,7 @@
 #include "broker/lib/fatbin.h"
 #include "broker/worker/grant.h"
 #include "broker/worker/graph.h"
+#include "broker/worker/link.h"
 #include "broker/worker/move_array.h"
 #include "broker/worker/move_out.h"
 #include "broker/worker/note.h"
@@ -29,11 +30,11 @@
  * from other books (memory). BIRTH: of the handle in its first field; the second names what it is of, if that is a handle.
  * LEVEL: a birth of the handle in its third field, of the object in its first. SET: of the object in its first field, or else of its
  * context. PEER: between two contexts. GRAPH: a part of the graph in its first field. CHANGE: of the graph
- * in its second field, by one that was described before.
+ * in its second field, by one that was described before. LINK: a step of the link in its first field.
  */
 enum keep_class {
 	KEEP_UNKNOWN = 0, KEEP_NONE, KEEP_BIRTH, KEEP_LEVEL, KEEP_SET, KEEP_PEER, KEEP_GRAPH, KEEP_CHANGE, KEEP_SWITCH, KEEP_CONTEXT,
-	KEEP_CLOSE, KEEP_TOLD,
+	KEEP_CLOSE, KEEP_TOLD, KEEP_LINK,
 };
 
 static const uint8_t keep_class[OP_MAX] = {
@@ -83,17 +84,16 @@ static const uint8_t keep_class[OP_MAX] = {
 	[OP_gleamResource] = KEEP_NONE, [OP_gleamResourceSplit] = KEEP_NONE,
 	/* Refused while there is such memory: share_trouble(), vmms_trouble(). */
 	[OP_gleamShare] = KEEP_NONE, [OP_gleamShareOpen] = KEEP_NONE,
-	/* Refused while there are objects of these; see unmovable. */
-	[OP_gleamGreenOpen] = KEEP_NONE,
-	[OP_gleamLinkCreate] = KEEP_NONE, [OP_gleamLinkPart] = KEEP_NONE, [OP_gleamLinkAdd] = KEEP_NONE,
-	[OP_gleamLinkComplete] = KEEP_NONE, [OP_gleamLinkRead] = KEEP_NONE,
+	[OP_gleamGreenOpen] = KEEP_NONE, /* refused while there is one */
+	[OP_gleamLinkCreate] = KEEP_BIRTH, [OP_gleamLinkPart] = KEEP_LINK, [OP_gleamLinkAdd] = KEEP_NONE,
+	[OP_gleamLinkComplete] = KEEP_NONE, [OP_gleamLinkRead] = KEEP_NONE, [OP_gleamLinkAgain] = KEEP_LINK,
 	[OP_gleamLinkEnd] = KEEP_NONE,
 	[OP_gleamMoveOut] = KEEP_NONE, [OP_gleamMoveFill] = KEEP_NONE, [OP_gleamMoveBegin] = KEEP_NONE,
 	[OP_gleamMovePieces] = KEEP_NONE, [OP_gleamMoveMap] = KEEP_NONE, [OP_gleamMoveUnmap] = KEEP_NONE,
 	[OP_gleamMoveDrop] = KEEP_NONE, [OP_gleamMoveBytes] = KEEP_NONE, [OP_gleamMoveImage] = KEEP_NONE,
 	[OP_gleamMoveGlobal] = KEEP_NONE, [OP_gleamMoveEnd] = KEEP_NONE, [OP_gleamMoveNumber] = KEEP_NONE,
 	[OP_gleamMoveArray] = KEEP_NONE, [OP_gleamMoveVmm] = KEEP_NONE, [OP_gleamMoveLatch] = KEEP_NONE,
-	[OP_gleamMoveBulk] = KEEP_NONE,
+	[OP_gleamMoveBulk] = KEEP_NONE, [OP_gleamMoveLink] = KEEP_NONE,
 };
 
 /* Objects of these types have states that can't be asked for. */
@@ -101,7 +101,6 @@ static const struct {
 	enum object_type type;
 	const char *why;
 } unmovable[] = {
-	{ OBJECT_LINK, "it is linking (cuLinkCreate); try again when it has done" },
 	{ OBJECT_POOL, "it has memory pools of the driver's, which can't be moved" },
 };
 
@@ -273,6 +272,12 @@ static void trouble(struct worker *w, const char *why)
 		w->keep->trouble = why;
 }
 
+/* What links may take of it: they are over soon, and what comes after them shall have room. */
+static bool links_have_room(const struct keep *k, uint32_t size)
+{
+	return size <= KEEP_FRAME_MAX && k->bytes + size <= KEEP_BYTES_MAX / 2;
+}
+
 static struct entry *entry_add(struct worker *w, uint64_t key, const void *frame, uint32_t size)
 {
 	struct keep *k = w->keep;
@@ -420,6 +425,14 @@ void keep_frame(struct worker *w, const struct frame_hdr *hdr, const uint8_t *fr
 	case KEEP_LEVEL:
 		entry_add(w, frame_word(frame, hdr->size, 16), frame, hdr->size);
 		break;
+	case KEEP_LINK:
+		if (!key_lives(w, key))
+			break; /* a part for a link that has ended */
+		if (links_have_room(w->keep, hdr->size))
+			entry_add(w, key, frame, hdr->size);
+		else
+			link_unkept(w, key);
+		break;
 	case KEEP_PEER:
 		peer_change(w, hdr, frame);
 		break;
@@ -447,6 +460,19 @@ void keep_frame(struct worker *w, const struct frame_hdr *hdr, const uint8_t *fr
 		note(w, "%s: a session that used it doesn't move", op_info[hdr->op].name);
 		trouble(w, "it has used a function that can't be moved yet");
 		break;
+	}
+}
+
+void keep_link_gone(struct worker *w, uint64_t link)
+{
+	if (!w->keep)
+		return;
+	/* Its inputs may be large. That it was begun is forgotten when its end has been said. */
+	for (struct entry **at = &w->keep->first; *at;) {
+		if ((*at)->key == link && !((*at)->said && entry_hdr(*at)->op == OP_gleamLinkCreate))
+			entry_drop(w->keep, at);
+		else
+			at = &(*at)->next;
 	}
 }
 
@@ -694,6 +720,9 @@ static void death_say(struct worker *w, const struct entry *e)
 			return;
 		op = OP_gleamGraphEnd;
 		break;
+	case OP_gleamLinkCreate:
+		op = OP_gleamLinkEnd;
+		break;
 	case OP_gleamArrayCreate:
 		op = OP_gleamArrayEnd;
 		break;
@@ -932,6 +961,8 @@ const char *keep_trouble(struct worker *w)
 	for (uint32_t i = 0; i < SESSION_CONTEXTS; i++)
 		if (w->contexts[i].open && w->contexts[i].green)
 			return "it has green contexts (cuGreenCtxCreate), which are parts of the GPU that it is on";
-	why = share_trouble(w);
+	why = links_trouble(w);
+	if (!why)
+		why = share_trouble(w);
 	return why ? why : vmms_trouble(w);
 }

@@ -11,6 +11,8 @@
 
 /* After a command that succeeded. */
 void keep_frame(struct worker *w, const struct frame_hdr *hdr, const uint8_t *frame);
+/* A link has ended: its steps need not be kept. */
+void keep_link_gone(struct worker *w, uint64_t link);
 /* A module or library was loaded. Takes @bytes (malloc'ed), also on failure. */
 void keep_image(struct worker *w, uint64_t object, const struct frame_hdr *hdr, uint8_t *bytes, uint64_t size,
 		const uint8_t *options, uint32_t options_size);

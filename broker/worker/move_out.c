@@ -15,6 +15,7 @@
 #include "broker/worker/host.h"
 #include "broker/worker/image.h"
 #include "broker/worker/keep.h"
+#include "broker/worker/link.h"
 #include "broker/worker/move_in.h"
 #include "broker/worker/note.h"
 #include "broker/worker/pinned.h"
@@ -394,6 +395,7 @@ static CUresult move_copy(struct worker *w, uint64_t limit, bool last, struct an
 	if (last && a->left == 0) {
 		prints_tell(w);
 		object_each(w->tables, OBJECT_EVENT, event_say, w);
+		links_say(w);
 		latches_say(w);
 	}
 	note(w, "move: %llu bytes said or looked at, %llu left", (unsigned long long)(start - limit), (unsigned long long)a->left);

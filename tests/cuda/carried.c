@@ -9,7 +9,7 @@
  *	CARRIED_QUIET: nothing is printed
  *	carried latch FILE		fails without being told so, waits for the file, and is told then
  *	carried peers FILE		two GPUs whose kernels write to each other's memory, until there is that file
- *	carried lost|linking|shared FILE	what can't be moved, until there is that file
+ *	carried lost|shared FILE	what can't be moved, until there is that file
  *	carried clock FILE		computes something else each time, until there is that file
  */
 #include "tests/cuda/prog.h"
@@ -742,13 +742,10 @@ static int clock_reader(const char *file)
 /* What stays where it is. */
 static int immovable(const char *what, const char *file)
 {
-	CUlinkState link;
 	CUdeviceptr at;
 
 	MUST(cuMemAlloc(&at, 4 * MIB));
-	if (strcmp(what, "linking") == 0) {
-		MUST(cuLinkCreate_v2(0, NULL, NULL, &link));
-	} else if (strcmp(what, "shared") == 0) {
+	if (strcmp(what, "shared") == 0) {
 		CUipcMemHandle handle;
 
 		MUST(cuIpcGetMemHandle(&handle, at));

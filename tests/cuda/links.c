@@ -2,6 +2,7 @@
 /*
  * The linker and its logs (field case P-016): two texts that need each other, a missing name, log buffers of several sizes
  * with a guard behind them, option words that are written back, an image that is loaded from where the state keeps it.
+ * "moves FILE": links in all states wait until there is FILE, and then go on.
  */
 #include "tests/cuda/prog.h"
 
@@ -202,9 +203,44 @@ static void large_text(void)
 	free(text);
 }
 
-int main(void)
+/* Links in all states, while somebody moves the program: until there is the file. */
+static void moves(const char *path)
+{
+	CUlinkState begun, done, broke;
+	void *image = NULL, *again = NULL;
+	char *broken = strdup(called);
+	size_t size = 0;
+
+	MUST(cuLinkCreate_v2(0, NULL, NULL, &begun));
+	EXPECT(add_text(begun, caller, "caller"), CUDA_SUCCESS);
+	MUST(cuLinkCreate_v2(0, NULL, NULL, &done));
+	EXPECT(add_text(done, caller, "caller"), CUDA_SUCCESS);
+	EXPECT(add_text(done, called, "called"), CUDA_SUCCESS);
+	MUST(cuLinkComplete(done, &image, &size));
+	memcpy(strstr(broken, "add.u32"), "xxx.u32", 7);
+	MUST(cuLinkCreate_v2(0, NULL, NULL, &broke));
+	if (add_text(broke, broken, "broken") == CUDA_SUCCESS)
+		CHECK(cuLinkComplete(broke, &again, &size) != CUDA_SUCCESS, "a broken text was linked");
+	fprintf(stderr, "step: three links are under way\n");
+	while (access(path, F_OK) != 0)
+		usleep(1000);
+	CHECK(run(image) == 42, "the kernel that was linked before");
+	EXPECT(add_text(begun, called, "called"), CUDA_SUCCESS);
+	MUST(cuLinkComplete(begun, &again, &size));
+	CHECK(run(again) == 42, "the kernel that was linked in two places");
+	MUST(cuLinkDestroy(begun));
+	MUST(cuLinkDestroy(done));
+	MUST(cuLinkDestroy(broke));
+	free(broken);
+}
+
+int main(int argc, char **argv)
 {
 	prog_context(NULL);
+	if (argc > 2) {
+		moves(argv[2]);
+		return prog_end();
+	}
 	two_texts();
 	two_files();
 	missing_name(8192);

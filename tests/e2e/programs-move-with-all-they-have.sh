@@ -69,8 +69,17 @@ done
 touch "$TMP/pair"
 right pair
 
+# ---- linking under way ----
+start_bg links env GLEAM_SERVER=gpu LD_LIBRARY_PATH="$OUT/lib" "$OUT/tests/cuda/links" moves "$TMP/links"
+started links
+for to in b gpu; do
+	move "$(bg_pid links)" $to >"$TMP/move.out" 2>&1 || fail "links to $to: $(cat "$TMP/move.out")"
+done
+touch "$TMP/links"
+right links
+
 # ---- what stays where it is ----
-for what in lost:"its context is lost" linking:"it is linking" shared:"it has shared memory"; do
+for what in lost:"its context is lost" shared:"it has shared memory"; do
 	name=${what%%:*} why=${what#*:}
 	start "$name" "$name" "$TMP/$name"
 	started "$name"

@@ -169,6 +169,8 @@ static void breaks(struct client *a)
 	BREAKS(a, false, gleamMovePieces, CTX_NONE, .device = 0);
 	BREAKS(a, false, gleamMoveUnmap, CTX_NONE, .address = DEVICE_AT(a));
 	BREAKS(a, false, gleamMoveEnd, CTX_NONE, .sequence = 1);
+	BREAKS(a, false, gleamMoveLink, CTX, .link = handle_make(OBJECT_LINK, 1, 1));
+	BREAKS(a, false, gleamLinkAgain, CTX, .link = handle_make(OBJECT_LINK, 1, 1), .name = "");
 	/* What no worker says. */
 	BREAKS(a, true, gleamMovePieces, CTX_NONE, .device = 77);
 	BREAKS(a, true, gleamMovePieces, CTX_NONE, .device = 0, .pieces = odd, .pieces_count = 1);
@@ -231,6 +233,9 @@ static void fails(struct client *a)
 	/* Its answer is nobody's; its failure is the move's. */
 	FAILS(a, "gleamVmmCreate gives 2 there", gleamVmmCreate, CTX_NONE, .handle = VMM(2), .device = 0, .size = 1ull << 39);
 	FAILS(a, "gleamMoveLatch gives 201 there", gleamMoveLatch, CTX_NONE, .index = 5, .code = 1);
+	CHECK_EQUAL(CALL(a, gleamLinkCreate, NULL, .link = handle_make(OBJECT_LINK, 1, 1)), 0);
+	FAILS(a, "comes out otherwise there", gleamMoveLink, CTX, .link = handle_make(OBJECT_LINK, 1, 1), .codes = 1);
+	FAILS(a, "gleamMoveLink gives 400 there", gleamMoveLink, CTX, .link = handle_make(OBJECT_LINK, 1, 2));
 	FAILS(a, "gives 400 there", gleamGraphLaunch, CTX, .stream = handle_make(OBJECT_STREAM, 9, 9), .graph = GRAPH(1));
 }
 

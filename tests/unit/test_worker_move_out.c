@@ -173,26 +173,64 @@ static void reasons(struct client *c)
 	struct out out;
 
 	(void)p;
-	CHECK_EQUAL(CALL(c, gleamLinkCreate, NULL, .link = handle_make(OBJECT_LINK, 1, 1)), 0);
-	out = ask(c, MOVE_CHECK, 0);
-	CHECK_EQUAL(out.code, CUDA_ERROR_NOT_SUPPORTED);
-	CHECK(strstr(out.reason, "it is linking"));
-	CHECK_EQUAL(ask(c, MOVE_COPY, MIB).code, CUDA_ERROR_NOT_SUPPORTED);
-	CHECK_EQUAL(said(c, OP_gleamMoveBegin), 0);
-	SEND(c, gleamLinkEnd, .link = handle_make(OBJECT_LINK, 1, 1));
-	CHECK_EQUAL(ask(c, MOVE_CHECK, 0).code, 0);
-	/* To forget is possible whatever there is. */
-	CHECK_EQUAL(CALL(c, gleamLinkCreate, NULL, .link = handle_make(OBJECT_LINK, 2, 1)), 0);
-	CHECK_EQUAL(ask(c, MOVE_FORGET, 0).code, 0);
-	SEND(c, gleamLinkEnd, .link = handle_make(OBJECT_LINK, 2, 1));
 	/* What is in other programs' hands stays, as long as it is. */
 	CHECK_EQUAL(CALL(c, gleamShare, NULL, .kind = SHARE_MEMORY, .object = p, .size = 2 * MIB, .device = 0), 0);
 	out = ask(c, MOVE_CHECK, 0);
 	CHECK_EQUAL(out.code, CUDA_ERROR_NOT_SUPPORTED);
 	CHECK(strstr(out.reason, "it has shared memory"));
 	CHECK(strstr(out.reason, "nobody has opened"));
+	CHECK_EQUAL(ask(c, MOVE_COPY, MIB).code, CUDA_ERROR_NOT_SUPPORTED);
+	CHECK_EQUAL(said(c, OP_gleamMoveBegin), 0);
+	/* To forget is possible whatever there is. */
+	CHECK_EQUAL(ask(c, MOVE_FORGET, 0).code, 0);
 	SEND(c, gleamFree, .address = p, .bytes = 2 * MIB);
 	CHECK_EQUAL(ask(c, MOVE_CHECK, 0).code, 0);
+}
+
+/* Links with what they have had, once; gone ones are forgotten, and one with too much stays as long as it is there. */
+static void links(struct client *c)
+{
+	static uint8_t bytes[32768];
+	const uint64_t one = handle_make(OBJECT_LINK, 1, 1), two = handle_make(OBJECT_LINK, 1, 2), large = handle_make(OBJECT_LINK, 1, 3);
+	struct bulk_ref cells = { .offset = 0, .size = SESSION_CELL_SIZE, .cookie = 77 };
+
+	CHECK_EQUAL(CALL(c, gleamLinkCreate, NULL, .link = one), 0);
+	SEND(c, gleamLinkPart, .link = one, .data = (const uint8_t *)"nonsense", .data_size = 8);
+	/* It fails, which is a step as well: another worker has to fail, too. */
+	wait_reply(c, SEND_FLAGS(c, gleamLinkAdd, FRAME_WANTS_REPLY | FRAME_BULK_DOWN, &cells, .link = one, .type = CU_JIT_INPUT_PTX,
+				 .total_size = 8, .name = "it", .answer = cells), NULL);
+	ask_well(c, MOVE_COPY);
+	CHECK_EQUAL(said(c, OP_gleamLinkCreate), 1);
+	CHECK_EQUAL(said(c, OP_gleamLinkPart), 1);
+	CHECK_EQUAL(said(c, OP_gleamLinkAgain), 1);
+	drop(c);
+	CHECK_EQUAL(CALL(c, gleamLinkCreate, NULL, .link = two), 0);
+	SEND(c, gleamLinkEnd, .link = one);
+	ask_well(c, MOVE_LAST);
+	CHECK_EQUAL(said(c, OP_gleamLinkCreate), 1);
+	CHECK_EQUAL(said(c, OP_gleamLinkPart) + said(c, OP_gleamLinkAgain), 0);
+	CHECK_EQUAL(word_of(message(c, OP_gleamLinkEnd, 0), 0), one);
+	CHECK_EQUAL(said(c, OP_gleamMoveLink), 1);
+	CHECK_EQUAL(word_of(message(c, OP_gleamMoveLink, 0), 0), two);
+	CHECK_EQUAL(ask(c, MOVE_FORGET, 0).code, 0);
+	drop(c);
+	CHECK_EQUAL(CALL(c, gleamLinkCreate, NULL, .link = large), 0);
+	for (uint32_t i = 0; i < 4200; i++) {
+		SEND(c, gleamLinkPart, .link = large, .data = bytes, .data_size = sizeof(bytes));
+		settle(c);
+	}
+	CHECK(strstr(ask(c, MOVE_CHECK, 0).reason, "linking more than can be remembered"));
+	SEND(c, gleamLinkEnd, .link = large);
+	CHECK_EQUAL(ask(c, MOVE_CHECK, 0).code, 0);
+	ask_well(c, MOVE_COPY);
+	CHECK_EQUAL(said(c, OP_gleamLinkCreate), 1);
+	CHECK_EQUAL(said(c, OP_gleamLinkPart), 0);
+}
+
+static void test_links(void **state)
+{
+	(void)state;
+	assert_true(session_run(links, 0));
 }
 
 /* More than is remembered: the session goes on, and doesn't move. */
@@ -459,6 +497,7 @@ int main(void)
 		cmocka_unit_test(test_settings_count_once),
 		cmocka_unit_test(test_graphs_with_their_changes),
 		cmocka_unit_test(test_modules_with_their_variables),
+		cmocka_unit_test(test_links),
 		cmocka_unit_test(test_reasons_not_to),
 		cmocka_unit_test(test_contents_that_have_changed),
 		cmocka_unit_test(test_work_is_waited_for),
