@@ -379,6 +379,7 @@ CUresult context_green_make(struct call *call, int device, const uint32_t *parts
 		/* There are streams now that don't wait for the legacy one of the other. */
 		__atomic_store_n(&context->has_free_streams, 1, __ATOMIC_RELEASE);
 		__atomic_store_n(&context->base->has_free_streams, 1, __ATOMIC_RELEASE);
+		__atomic_add_fetch(&context->base->greens, 1, __ATOMIC_RELEASE);
 		*context_out = context;
 	}
 	pthread_mutex_unlock(&lifecycle_lock);
@@ -394,11 +395,13 @@ CUresult context_green_end(struct call *call, struct context *context)
 	int device = context->device;
 	CUresult result = context_end(call, context, true);
 
+	if (!result)
+		__atomic_sub_fetch(&context_primary(device)->greens, 1, __ATOMIC_RELEASE);
 	return result ? result : do_cuDevicePrimaryCtxRelease_v2(call, device);
 }
 
 /* Failures are told where the green context is asked. */
-static void contexts_green_wait(struct call *call, struct context *base)
+void contexts_green_wait(struct call *call, struct context *base)
 {
 	for (uint32_t i = (uint32_t)device_count(); i < SESSION_CONTEXTS; i++)
 		if (contexts[i].base == base && is_active(&contexts[i]))
@@ -586,18 +589,10 @@ CUresult do_cuCtxGetExecAffinity(struct call *call, CUexecAffinityParam *pExecAf
 
 /* ---- waiting ---- */
 
-/* A primary context's wait is for its green ones too. */
-static CUresult whole_wait(struct call *call, struct context *context)
-{
-	if (context->primary)
-		contexts_green_wait(call, context);
-	call_in(call, context);
-	return context_wait(call);
-}
-
 CUresult do_cuCtxSynchronize(struct call *call)
 {
-	return whole_wait(call, call_current(call));
+	call_in(call, call_current(call));
+	return context_wait(call);
 }
 
 CUresult do_cuCtxSynchronize_v2(struct call *call, CUcontext ctx)
@@ -613,5 +608,5 @@ CUresult do_cuCtxSynchronize_v2(struct call *call, CUcontext ctx)
 	if (session_is_dead(call->session))
 		return session_death(call->session);
 	result = (CUresult)__atomic_load_n(&context->error, __ATOMIC_RELAXED);
-	return result ? result : whole_wait(call, context);
+	return result ? result : context_wait(call);
 }

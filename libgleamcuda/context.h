@@ -53,6 +53,7 @@ struct context {
 	uint64_t done_seq;   /* up to which such a wait has succeeded */
 	uint64_t gone_seq;   /* of the newest destruction of a stream */
 	uint32_t owed;	     /* a failure that the library has met on its own account; the next wait tells it */
+	uint32_t greens;     /* of a primary one: green contexts that are parts of it */
 	uint64_t gate;	     /* event that streams which are made later wait for (ctxevent.c); 0 */
 	uint32_t stacked;   /* entries of all threads' stacks that are this one: its place isn't used again before they go */
 };
@@ -131,6 +132,8 @@ struct cls_block *context_deactivate_locked(struct call *call, struct context *c
 /* A green context of @device, of resources that the worker knows by number. It retains the primary one, and is not made current. */
 CUresult context_green_make(struct call *call, int device, const uint32_t *parts, uint32_t count, struct context **context_out);
 CUresult context_green_end(struct call *call, struct context *context);
+/* Waits for those of @base; context_wait() does, so that a wait for it is for all that its memory is used by. */
+void contexts_green_wait(struct call *call, struct context *base);
 extern pthread_mutex_t lifecycle_lock; /* births, deaths, retains: taken before append_lock and every hook's locks */
 
 #endif

@@ -115,6 +115,9 @@ void stream_note(struct call *call, uint64_t handle, uint64_t seq)
 	if (!(stream->flags & CU_STREAM_NON_BLOCKING) && handle != WIRE_STREAM_LEGACY)
 		seq_raise(&stream_legacy(stream->context)->last_seq, seq);
 	seq_raise(&stream->context->last_seq, seq);
+	/* Who frees memory of the primary context waits for its green ones too. */
+	if (__builtin_expect(stream->context->base != NULL, 0))
+		seq_raise(&stream->context->base->last_seq, seq);
 	if (__builtin_expect(call->touches, 0)) {
 		seq_raise(&stream->touch_seq, seq);
 		if (!(stream->flags & CU_STREAM_NON_BLOCKING))
@@ -361,6 +364,8 @@ CUresult context_wait(struct call *call)
 	uint64_t seq = __atomic_load_n(&context->last_seq, __ATOMIC_ACQUIRE);
 	CUresult result = CUDA_SUCCESS;
 
+	if (__builtin_expect(__atomic_load_n(&context->greens, __ATOMIC_ACQUIRE) != 0, 0))
+		contexts_green_wait(call, context);
 	if (seq > __atomic_load_n(&context->done_seq, __ATOMIC_ACQUIRE) || latched(call) || is_off(OFF_ASYNC)) {
 		struct msg_gleamContextSync m = { .index = context->index };
 

@@ -10,7 +10,7 @@
 
 static CUcontext primary;
 static CUdevice device;
-static CUfunction fill, chain;
+static CUfunction fill, chain, spin;
 
 static CUdeviceptr buffer(void)
 {
@@ -165,6 +165,51 @@ static void streams_check(const struct parts *p)
 	MUST(cuMemFree(y));
 	MUST(cuGreenCtxDestroy(b));
 	MUST(cuGreenCtxDestroy(a));
+}
+
+/* Small memory that is freed while a green stream works on it isn't given out again before that work is done. */
+static void free_check(const struct parts *p)
+{
+	CUdevResource part = p->part[0];
+	CUgreenCtx green = green_new(&part, 1);
+	CUstream s, own;
+	CUdeviceptr rest[40], first = 0, second = 1;
+	int held = 0;
+
+	MUST(cuGreenCtxStreamCreate(&s, green, CU_STREAM_NON_BLOCKING, 0));
+	MUST(cuStreamCreate(&own, CU_STREAM_NON_BLOCKING));
+	/* Until what is freed is the only place for what is allocated next. */
+	while (first != second && held < 40) {
+		MUST(cuMemAlloc(&rest[held++], 900000));
+		MUST(cuMemAlloc(&first, 900000));
+		MUST(cuMemFree(first));
+		MUST(cuCtxSynchronize());
+		MUST(cuMemAlloc(&second, 900000));
+		MUST(cuMemFree(second));
+		MUST(cuCtxSynchronize());
+	}
+	for (unsigned int i = 0; i < 10; i++) {
+		unsigned long long ns = 10000000;
+		void *busy[] = { &ns };
+		CUdeviceptr x, y;
+
+		MUST(cuMemAlloc(&x, 900000));
+		MUST(cuCtxSynchronize());
+		MUST(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, s, busy, NULL));
+		chain_on(s, x, 7);
+		MUST(cuMemFree(x));
+		MUST(cuMemAlloc(&y, 900000));
+		MUST(cuMemsetD32Async(y, i, 1024, own));
+		MUST(cuStreamSynchronize(own));
+		MUST(cuStreamSynchronize(s));
+		CHECK(word(y) == i, "memory used too early: %u, not %u", word(y), i);
+		MUST(cuMemFree(y));
+	}
+	while (held)
+		MUST(cuMemFree(rest[--held]));
+	MUST(cuStreamDestroy(s));
+	MUST(cuStreamDestroy(own));
+	MUST(cuGreenCtxDestroy(green));
 }
 
 /* Made current: its NULL stream, streams that are made then, memory that outlives it. */
@@ -354,9 +399,11 @@ int main(void)
 	module = prog_module("util");
 	MUST(cuModuleGetFunction(&fill, module, "fill"));
 	MUST(cuModuleGetFunction(&chain, module, "chain"));
+	MUST(cuModuleGetFunction(&spin, module, "spin"));
 	p = split_check();
 	streams_check(&p);
 	current_check(&p);
+	free_check(&p);
 	events_check(&p);
 	wrong_check(&p);
 	return prog_end();
