@@ -225,6 +225,23 @@ free_text:
 	return answer;
 }
 
+int ask_watch(const char *socket_path)
+{
+	char why[WHY_SIZE];
+	int fd = open_socket(socket_path, why, sizeof(why));
+	char *got = NULL;
+
+	/* Whoever says nothing is not kept for long. */
+	if (fd >= 0 && !request_send(fd, "{\"cmd\":\"version\"}", -1, why, sizeof(why)))
+		got = answer_read(fd, NULL, why, sizeof(why));
+	if (fd >= 0 && !got) {
+		close(fd);
+		fd = -1;
+	}
+	free(got);
+	return fd;
+}
+
 json_t *ask_quietly(const char *socket_path, const char *cmd, json_t *args, char *why, size_t why_size)
 {
 	return ask_passing(socket_path, cmd, args, -1, NULL, why, why_size);

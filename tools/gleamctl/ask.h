@@ -15,6 +15,9 @@ const char *ask_socket(const char *asked);
 /* Whether somebody listens there; says nothing. */
 bool ask_is_there(const char *socket_path);
 
+/* A connection that does nothing but end with the daemon; -1: there is none. The caller's. */
+int ask_watch(const char *socket_path);
+
 /*
  * Sends {"cmd": @cmd, ...@args}. Takes @args (NULL: none). The answer belongs to the caller; NULL after one line on stderr
  * that says what and what to do.

@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -25,6 +26,7 @@
 #define NAME	"checkpoint"
 #define NEW	"checkpoint.new" /* while it is written */
 #define EVERY_MAX 86400
+#define LOOK_MS	  200 /* between two looks whether gleamd, and the program's session, are there again */
 #define UNCHANGED (-1) /* no exit status */
 
 static volatile sig_atomic_t stopped;
@@ -158,12 +160,64 @@ static int checkpoint_once(const struct options *options, long long pid, int fol
 	return status;
 }
 
+/* ---- again and again ---- */
+
+static long long now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
+}
+
+static bool is_live(const char *socket, long long pid)
+{
+	char why[1024];
+	json_t *answer = ask_quietly(socket, "clients", NULL, why, sizeof(why)), *one;
+	bool live = false;
+	size_t at;
+
+	json_array_foreach (json_object_get(answer, "clients"), at, one)
+		if (whole_of(one, "pid") == pid && strcmp(text_of(one, "state"), "live") == 0)
+			live = true;
+	json_decref(answer);
+	return live;
+}
+
+/*
+ * Until the next checkpoint is due. Takes @watch, which ends with the gleamd of the one before. True: gleamd has been restarted meanwhile and is there again, and so is the program: the new one knows of no
+ * checkpoint, so the next one is due at once.
+ */
+static bool pause_or_restart(const char *socket, long long pid, double seconds, int watch)
+{
+	struct pollfd ends = { .fd = watch, .events = POLLIN };
+	long long until = now_ms() + (long long)(seconds * 1000), left;
+
+	while (!stopped && (left = until - now_ms()) > 0) {
+		/* Not there at the moment either: as one that ends now. */
+		if (ends.fd >= 0 && poll(&ends, 1, (int)left) <= 0)
+			continue;
+		if (ends.fd >= 0)
+			close(ends.fd);
+		fprintf(stderr, "gleamctl: gleamd has ended; another one knows of no checkpoint of %lld: the next is made as soon as it is there\n", pid);
+		while (!stopped && !is_live(socket, pid)) {
+			if (kill((pid_t)pid, 0) < 0 && errno == ESRCH)
+				return true; /* that is told by whoever asks for it now */
+			poll(NULL, 0, LOOK_MS);
+		}
+		return !stopped;
+	}
+	if (ends.fd >= 0)
+		close(ends.fd);
+	return false;
+}
+
 int checkpoint_command(const struct options *options)
 {
 	struct sigaction ends = { .sa_handler = stop };
 	long long pid, since = -1;
 	double every = 0;
-	bool over = false;
+	bool over = false, made = false;
 	int folder, status;
 	char *end;
 
@@ -181,18 +235,23 @@ int checkpoint_command(const struct options *options)
 	sigaction(SIGINT, &ends, NULL);
 	sigaction(SIGTERM, &ends, NULL);
 	do {
-		struct timespec pause = { .tv_sec = (time_t)every, .tv_nsec = (long)((every - (double)(time_t)every) * 1e9) };
+		int watch = every ? ask_watch(ask_socket(options->socket)) : -1;
 
 		status = checkpoint_once(options, pid, folder, &since, &over);
-		if (!every || over || stopped)
+		made |= status == 0;
+		if (!every || over || stopped) {
+			if (watch >= 0)
+				close(watch);
 			break;
+		}
 		fflush(stdout);
 		/* One that did not come to be, since its work doesn't end: the next may. */
-		nanosleep(&pause, NULL);
+		if (pause_or_restart(ask_socket(options->socket), pid, every, watch))
+			since = -1;
 	} while (!stopped);
 	close(folder);
 	/* The program has ended, as programs do. */
-	return status == UNCHANGED || (every && over && since >= 0) || stopped ? 0 : status;
+	return status == UNCHANGED || (every && over && made) || stopped ? 0 : status;
 }
 
 /* ---- restore ---- */
