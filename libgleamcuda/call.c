@@ -250,6 +250,8 @@ static CUresult open_frame(struct call *call, enum op op, size_t payload_max, un
 				memcpy(frame + sizeof(hdr), ref, sizeof(*ref));
 			if (file)
 				memcpy(frame + sizeof(hdr) + sizeof(*ref), file, sizeof(*file));
+			if (flag & FRAME_BULK_UP)
+				session_up_opened(s, ref->cookie);
 			call->frame = frame;
 			call->op = (uint16_t)op;
 			call->w = writer_on(frame + head, payload_max);

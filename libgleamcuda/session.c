@@ -146,37 +146,46 @@ void session_slot_give(struct session *s, uint16_t slot)
 
 /* ---- arenas ---- */
 
-/* @tail_out: how far the worker had come when there was no room. */
-static bool up_take(struct session *s, uint32_t size, struct bulk_ref *ref_out, void **bytes_out, uint64_t *tail_out)
+enum up_room { UP_ROOM, UP_FULL, UP_UNPOSTED };
+
+/* UNPOSTED: other threads' commands have to be in the ring first. @tail_out: how far the worker had come. */
+static enum up_room up_take(struct session *s, uint32_t size, struct bulk_ref *ref_out, void **bytes_out, uint64_t *tail_out)
 {
 	uint64_t need = (size + (uint64_t)SESSION_GRANULE - 1) & ~(uint64_t)(SESSION_GRANULE - 1);
-	bool room;
+	enum up_room room = UP_ROOM;
 
 	pthread_mutex_lock(&s->up_lock);
 
 	uint64_t tail = __atomic_load_n(&s->header->up_tail, __ATOMIC_ACQUIRE);
 	uint64_t at = s->up_head;
 	uint32_t offset = (uint32_t)(at % SESSION_UP_SIZE);
-
 	/*
 	 * A piece does not wrap: what is left at the end is passed over. Where nothing is in the arena its beginning is taken again,
 	 * whose pages are mapped and in the caches of everybody on the way.
 	 */
-	if (need > SESSION_UP_SIZE - offset || (tail == at && offset >= UP_AGAIN && offset >= need)) {
+	bool gap = need > SESSION_UP_SIZE - offset || (tail == at && offset >= UP_AGAIN && offset >= need);
+
+	if (gap) {
 		at += SESSION_UP_SIZE - offset;
 		offset = 0;
 	}
 	/* A tail that is ahead of our head is a broken daemon's: there is no room then, for ever. */
-	room = tail <= s->up_head && at + need - tail <= SESSION_UP_SIZE;
-	if (room) {
+	if (tail > s->up_head || at + need - tail > SESSION_UP_SIZE)
+		room = UP_FULL;
+	else if (s->up_first || (gap && s->up_open))
+		room = UP_UNPOSTED;
+	if (room == UP_ROOM) {
 		s->up_head = at + need;
+		s->up_open++;
+		if (gap)
+			s->up_first = at;
 		__atomic_store_n(&s->header->up_head, s->up_head, __ATOMIC_RELAXED);
 		*ref_out = (struct bulk_ref){ .offset = offset, .size = size, .cookie = at };
 		*bytes_out = shm_up(&s->shm) + offset;
 	}
 	pthread_mutex_unlock(&s->up_lock);
 	*tail_out = tail;
-	if (room)
+	if (room == UP_ROOM)
 		shm_up_touch(&s->shm, ref_out->offset, size, true);
 	return room;
 }
@@ -185,15 +194,19 @@ bool session_up_try(struct session *s, uint32_t size, struct bulk_ref *ref_out, 
 {
 	uint64_t tail;
 
-	return up_take(s, size, ref_out, bytes_out, &tail);
+	return up_take(s, size, ref_out, bytes_out, &tail) == UP_ROOM;
 }
 
 CUresult session_up_take(struct session *s, uint32_t size, struct bulk_ref *ref_out, void **bytes_out)
 {
+	enum up_room room;
 	uint64_t tail;
 
-	while (!up_take(s, size, ref_out, bytes_out, &tail)) {
-		if (session_up_wait(&s->shm, tail, SESSION_LOOK_NS) == -ETIMEDOUT)
+	while ((room = up_take(s, size, ref_out, bytes_out, &tail)) != UP_ROOM) {
+		/* They are at it: copying a MiB at most. */
+		if (room == UP_UNPOSTED)
+			nanosleep(&(struct timespec){ .tv_nsec = 20000 }, NULL);
+		else if (session_up_wait(&s->shm, tail, SESSION_LOOK_NS) == -ETIMEDOUT)
 			session_check(s);
 		if (session_is_dead(s))
 			return session_death(s);

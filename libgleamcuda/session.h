@@ -51,6 +51,8 @@ struct session {
 	/* guarded by up_lock */
 	pthread_mutex_t up_lock;
 	uint64_t up_head;
+	uint32_t up_open;  /* pieces that were taken and whose commands aren't in the ring yet */
+	uint64_t up_first; /* of them the one that begins a lap behind a gap: its cookie; 0: none */
 
 	pthread_mutex_t return_lock; /* held by the thread that looks for another gleamd */
 
@@ -101,6 +103,19 @@ void session_slot_give(struct session *s, uint16_t slot);
 CUresult session_up_take(struct session *s, uint32_t size, struct bulk_ref *ref_out, void **bytes_out);
 /* The same without waiting: false where there is no room. */
 bool session_up_try(struct session *s, uint32_t size, struct bulk_ref *ref_out, void **bytes_out);
+
+/*
+ * The command of a piece that was taken is the next in the ring; append_lock is held. The worker takes what lies before a lap's first
+ * piece for a gap, so that one's command comes behind those of all earlier pieces, and before later ones.
+ */
+static inline void session_up_opened(struct session *s, uint64_t cookie)
+{
+	pthread_mutex_lock(&s->up_lock);
+	s->up_open--;
+	if (s->up_first == cookie)
+		s->up_first = 0;
+	pthread_mutex_unlock(&s->up_lock);
+}
 
 /* A run of cells for @size bytes (8 cells at most), waiting until some are free. */
 CUresult session_cells_take(struct session *s, uint32_t size, struct bulk_ref *ref_out, void **bytes_out);

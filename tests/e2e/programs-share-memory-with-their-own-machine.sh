@@ -30,7 +30,7 @@ workers() { pgrep -c -P "$(bg_pid node)" gleam-worker || true; }
 workers_are() { [ "$(workers)" = "$1" ]; }
 
 both_up
-for program in vecadd copies streams mapped printf memory cases_callbacks bandwidth; do
+for program in vecadd copies streams mapped printf memory cases_callbacks bandwidth uploaders; do
 	[ "$program" = cases_callbacks ] && sanitized && continue
 	cuda "$program" >"$TMP/$program.out" 2>&1 || fail "$program: $(tail -20 "$TMP/$program.out")"
 	say "$program: $(tail -1 "$TMP/$program.out")"
