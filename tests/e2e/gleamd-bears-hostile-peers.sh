@@ -289,6 +289,178 @@ for c, b in cs:
     c.close()
 good_client()
 
+breaks("blanks cut short", message(SPAN_BLANK, 5, bytes(8)))
+breaks("blanks beyond a frame", message(SPAN_BLANK, 5, struct.pack("<QII", 0, 1 << 30, 0) + bytes(32)))
+breaks("blanks that are shorter than their beginning", message(SPAN_BLANK, 5, struct.pack("<QII", 0, 8, 0) + bytes(32)))
+ends("blanks that leave a gap", message(SPAN_BLANK, 5, struct.pack("<QII", 64, 64, 0) + bytes(32)))
+
+# ---- another node that wants to fill a session ----
+
+breaks("a way cut short", message(POUR, 5, struct.pack("<I", 1) + b"x" * 16))
+breaks("a way without a number", message(POUR, 5, struct.pack("<I", 0) + b"x" * 16 + text("127.0.0.1:1")))
+breaks("the end of a way cut short", message(POUR_END, 5))
+breaks("a joining cut short", message(FILL_JOIN, 9, b"short"))
+breaks("filled twice", message(FILL_OPEN, 5), message(FILL_OPEN, 5))
+
+def result_of(body):
+    return struct.unpack_from("<I", body)[0]
+
+def joins(c, session, token):
+    c.send(message(FILL_JOIN, session, token))
+    got, number, body = c.until(FILL_JOINED)
+    assert number == session
+    return result_of(body)
+
+def filled():
+    """A broker with a session 5 that waits to be filled, and its token."""
+    c, b = link()
+    c.send(message(ATTACH, 5, attach_body()))
+    c.until(ATTACHED)
+    c.send(message(FILL_OPEN, 5))
+    got, number, token = c.until(FILL_OPENED)
+    assert number == 5 and len(token) == 16
+    return c, b, token
+
+def lives(*conns):
+    for c in conns:
+        c.send(message(PING, 0, bytes(8)))
+        assert c.until(PONG)
+
+# A wrong token costs nothing and gives nothing; the right one is good once, and for this session's arena alone.
+c, b, token = filled()
+n, nb = link()
+assert joins(n, 1, os.urandom(16)), "a token of nobody"
+assert joins(n, 1, token[:15] + bytes([token[15] ^ 1])), "nearly the token"
+lives(n, c)
+assert joins(n, 7, token) == 0
+assert joins(n, 8, token), "the same token again"
+other, ob = link()
+assert joins(other, 7, token), "the same token, elsewhere"
+lives(c, n, other)
+piece = lambda session, offset, cookie, raw, size=None: message(
+    BULK_UP, session, struct.pack("<QQII", 0, cookie, offset, len(raw) if size is None else size) + raw)
+start = 1 << 46
+nb.send(piece(7, 0, start, bytes(1000)))
+nb.send(piece(9, 0, start, bytes(1000)))	# of nobody's session: goes nowhere
+lives(n, c)
+# It is no session of its own: whoever takes it for one loses that link, and the broker hears so; its session lives.
+n.send(message(SPAN, 7, struct.pack("<Q", 0) + frame(kind=1, op=12, payload=bytes(8))))
+assert n.is_closed() and nb.is_closed()
+got, number, body = c.until(FILL_CLOSED)
+assert number == 5 and result_of(body), body
+lives(c, other)
+for x in (c, b, other, ob):
+    x.close()
+
+def fill_breaks(what, play):
+    """A breach of whoever fills ends that filling, and no more."""
+    c, b, token = filled()
+    n, nb = link()
+    assert joins(n, 7, token) == 0
+    play(n, nb)
+    assert n.is_closed() and nb.is_closed(), what
+    got, number, body = c.until(FILL_CLOSED)
+    assert number == 5 and result_of(body), (what, body)
+    lives(c)
+    c.send(message(SPAN, 5, struct.pack("<Q", 0) + frame(kind=1, op=1, flags=1, slot=3, seq=1, payload=bytes(8))))
+    assert c.until(FRAME), what
+    for x in (c, b):
+        x.close()
+    good_client()
+
+fill_breaks("a detach", lambda n, nb: n.send(message(DETACH, 7)))
+fill_breaks("frames that came", lambda n, nb: n.send(message(SEEN, 7, bytes(16))))
+fill_breaks("blanks", lambda n, nb: n.send(message(SPAN_BLANK, 7, struct.pack("<QII", 0, 64, 0) + bytes(32))))
+fill_breaks("a piece beyond the arena", lambda n, nb: nb.send(piece(7, 64 << 20, start, bytes(64))))
+fill_breaks("a piece over the arena's end", lambda n, nb: nb.send(piece(7, (64 << 20) - 65536, start + (64 << 20) - 65536, bytes(70000))))
+fill_breaks("a piece with another place's position", lambda n, nb: nb.send(piece(7, 0, start + 65536, bytes(64))))
+fill_breaks("a piece that is longer than its message", lambda n, nb: nb.send(piece(7, 0, start, bytes(64), 65)))
+fill_breaks("a reference without a cache", lambda n, nb: n.send(
+    message(BULK_REF, 7, struct.pack("<QQIIII", 0, start, 0, 64, 0, 64) + bytes(32))))
+fill_breaks("a reference to nothing", lambda n, nb: [n.send(message(CACHE_WANTED)), n.send(
+    message(BULK_REF, 7, struct.pack("<QQIIII", 0, start, 0, 64, 0, 64) + b"x" * 32))])
+fill_breaks("a second session of the same number", lambda n, nb: n.send(message(FILL_JOIN, 7, bytes(16))) or n.send(message(77, 7)))
+# Half a piece, when the broker closes it: the broker isn't kept waiting by that.
+c, b, token = filled()
+n, nb = link()
+assert joins(n, 7, token) == 0
+nb.send(piece(7, 0, start, bytes(1000))[:500])
+n.send(message(PING, 0, bytes(8)))
+assert n.until(PONG)
+time.sleep(0.2)
+c.send(message(FILL_CLOSE, 5))
+got, number, body = c.until(FILL_CLOSED)
+assert number == 5 and result_of(body) == 0, body
+assert n.is_closed()
+n, nb = link()
+assert joins(n, 1, token), "a token whose session is closed"
+lives(c)
+c.send(message(FILL_CLOSE, 5))
+assert result_of(c.until(FILL_CLOSED)[2]) == 0, "closed already"
+c.send(message(DETACH, 5))
+for x in (c, b):
+    x.close()
+
+# ---- a node that is to be filled, and lies to the one that fills it ----
+
+def poured(way=3, address=None):
+    """A broker with a session, and the node of ours that its node is told to fill."""
+    there = Node()
+    c, b = link()
+    c.send(message(ATTACH, 5, attach_body()))
+    c.until(ATTACHED)
+    c.send(message(POUR, 5, struct.pack("<I", way) + b"T" * 16 + text(address or f"127.0.0.1:{there.port}")))
+    return c, b, there
+
+def told(c, way=3):
+    got, number, body = c.until(POUR_READY)
+    assert number == 5 and struct.unpack_from("<I", body)[0] == way
+    return struct.unpack_from("<I", body, 4)[0], body[12:]
+
+def pour_fails(what, play, says):
+    c, b, there = poured()
+    n, lanes = there.link()
+    got, session, body = n.until(FILL_JOIN)
+    assert body == b"T" * 16
+    play(n, session)
+    err, why = told(c)
+    if err == 0 and says:	# it was there, and then it wasn't
+        err, why = told(c)
+    assert err and says in why, (what, err, why)
+    lives(c)
+    for x in [c, b, n] + lanes:
+        x.close()
+    good_client()
+
+no = lambda n, s: n.send(message(FILL_JOINED, s, struct.pack("<I", 13) + text("not here")))
+yes = lambda n, s: n.send(message(FILL_JOINED, s, struct.pack("<I", 0) + text("")))
+def then(*raws):
+    return lambda n, s: [yes(n, s)] + [n.send(raw(s)) for raw in raws]
+pour_fails("a refusal", no, b"not here")
+pour_fails("an answer cut short", lambda n, s: n.send(message(FILL_JOINED, s, b"\0")), b"")
+pour_fails("two answers", then(lambda s: message(FILL_JOINED, s, struct.pack("<I", 0) + text(""))), b"message 83")
+pour_fails("used up what never came", then(lambda s: message(FILL_CONSUMED, s, struct.pack("<Q", start + 65536))), b"message 84")
+pour_fails("used up backwards", then(lambda s: message(FILL_CONSUMED, s, struct.pack("<Q", 0))), b"message 84")
+pour_fails("a piece wanted again that never went", then(lambda s: message(BULK_BAD, s, struct.pack("<QII", start, 0, 64))), b"message 51")
+pour_fails("chunks that aren't all there", then(lambda s: message(CACHE_HELD, 0, struct.pack("<II", 2, 0) + bytes(24))), b"message 49")
+pour_fails("a session of its own", then(lambda s: message(ATTACHED, s, struct.pack("<I", 0) + text(""))), b"message 16")
+pour_fails("another session", then(lambda s: message(FILL_CONSUMED, s + 1, struct.pack("<Q", start))), b"message 84")
+c, b, there = poured(address="127.0.0.1:1")
+err, why = told(c)
+assert err and b"refused" in why, (err, why)
+# A second way takes the place of the first, and the end is told with its number.
+c.send(message(POUR, 5, struct.pack("<I", 4) + b"T" * 16 + text(f"127.0.0.1:{there.port}")))
+n, lanes = there.link()
+yes(n, n.until(FILL_JOIN)[1])
+assert told(c, 4)[0] == 0
+c.send(message(POUR_END, 5, struct.pack("<I", 4)))
+assert struct.unpack_from("<IIQQ", c.until(POUR_ENDED)[2]) == (4, 0, 0, 0)
+assert n.is_closed()
+lives(c)
+for x in [c, b] + lanes:
+    x.close()
+good_client()
+
 # ---- a broker that comes again while the node still believes in its old link, and brokers that lie of that ----
 
 def attach(c, session, token):
