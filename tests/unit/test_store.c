@@ -604,11 +604,52 @@ static void test_busy_cores_are_felt(void **state)
 	assert_false(pressure_is(&p, now + 22 * s));
 }
 
+/* A chunk is found by what its pieces were known by, once it has a name; by its hash at any time. */
+static void marks_become_names(void **state)
+{
+	struct store *store = store_open(64 * MIB, 0);
+	struct shelf *shelf = store_shelf(store, "tenant", salt);
+	struct want want = { .shelf = shelf, .entries = 2 };
+	struct bulk_keep alone = { .total = 300000, .mark = 1ull << 63 | 5 }, part = { .tag = 77, .total = 2 * MIB };
+	struct chunk_name name, right;
+	uint8_t *bytes = bytes_make(1, 300000), *whole = bytes_make(2, 2 * MIB);
+
+	assert_false(shelf_name_of(shelf, alone.mark, NULL, 300000, &name));
+	shelf_keep(shelf, &alone, bytes, 300000);
+	shelf_keep(shelf, &part, whole, MIB);
+	part.at = MIB;
+	shelf_keep(shelf, &part, whole + MIB, MIB);
+	assert_true(until(has_entries, &want));
+	right = name_make(1, 300000);
+	assert_true(shelf_name_of(shelf, alone.mark, NULL, 300000, &name));
+	assert_memory_equal(&name, &right, sizeof(name));
+	assert_true(shelf_name_of(shelf, 0, right.hash, 300000, &name));
+	assert_memory_equal(&name, &right, sizeof(name));
+	right = name_make(2, 2 * MIB);
+	assert_true(shelf_name_of(shelf, 77, NULL, 2 * MIB, &name));
+	assert_memory_equal(&name, &right, sizeof(name));
+	/* Of another size, of nobody, and one that isn't here any more. */
+	assert_false(shelf_name_of(shelf, 77, NULL, MIB, &name));
+	assert_false(shelf_name_of(shelf, 78, NULL, 2 * MIB, &name));
+	assert_false(shelf_name_of(shelf, 0, salt, 300000, &name));
+	uint64_t count;
+
+	assert_int_equal(shelf_drop(shelf, right.hash, &count), 0);
+	want.entries = 1;
+	store_tidy(store);
+	assert_true(until(has_entries, &want));
+	assert_false(shelf_name_of(shelf, 77, NULL, 2 * MIB, &name));
+	free(bytes);
+	free(whole);
+	store_free(store);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(comes_back),
 		cmocka_unit_test(parts_become_whole),
+		cmocka_unit_test(marks_become_names),
 		cmocka_unit_test(bounded_and_second_sight_stays),
 		cmocka_unit_test(leases_hold),
 		cmocka_unit_test_setup_teardown(disk_is_read_again, dir_make, dir_drop),
