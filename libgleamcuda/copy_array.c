@@ -16,6 +16,7 @@
 #include "libgleamcuda/context.h"
 #include "libgleamcuda/copy.h"
 #include "libgleamcuda/fence.h"
+#include "libgleamcuda/graph.h"
 #include "libgleamcuda/hostfunc.h"
 #include "libgleamcuda/late.h"
 #include "libgleamcuda/region.h"
@@ -282,8 +283,12 @@ CUresult copy_array_box(struct call *call, const CUDA_MEMCPY3D *copy, CUstream h
 		result = end_memory(&src, &box, &box.src);
 	if (result)
 		return result;
-	if (captured)
-		return call_refuse(call, "graphs don't copy arrays");
+	if (captured) {
+		struct graph_work work;
+
+		result = graph_work_copy(call, copy, NULL, &work);
+		return result ? result : capture_add(call, box.stream, &work);
+	}
 	if ((dst.type != CU_MEMORYTYPE_ARRAY && across_owner(call, box.dst.address)) ||
 	    (src.type != CU_MEMORYTYPE_ARRAY && across_owner(call, box.src.address)))
 		return call_refuse(call, "an array is copied to and from memory of its own server's GPUs, or of the host");

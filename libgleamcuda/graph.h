@@ -152,7 +152,12 @@ struct graph_box {
 	uint64_t dst, dst_pitch, dst_height;
 	uint64_t src, src_pitch, src_height;
 	uint64_t width, rows, depth;
-	enum place dst_place, src_place;
+	enum place dst_place, src_place; /* an array's: the device's */
+	/* a side in an array: its handle, and where in it; 0: in memory */
+	struct graph_box_array {
+		uint64_t handle;
+		uint64_t x, y, z;
+	} dst_array, src_array;
 };
 CUresult graph_box_of(const CUDA_MEMCPY3D *copy, struct graph_box *box_out);
 /* From the first byte to the last one of a side, gaps included. */

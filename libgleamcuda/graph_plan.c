@@ -81,6 +81,13 @@ static bool memory_is_of(uint64_t address, const struct session *s)
 	return !of || of == s;
 }
 
+static bool array_is_of(uint64_t handle, const struct session *s)
+{
+	const struct context *context = handle ? handle_context(handle) : NULL;
+
+	return !context || context->session == s;
+}
+
 /* Does one worker reach all that the step is about? */
 static bool step_is_of(const struct graph_step *step, const struct session *s)
 {
@@ -93,7 +100,8 @@ static bool step_is_of(const struct graph_step *step, const struct session *s)
 		context = handle_context(work->event);
 		break;
 	case CU_GRAPH_NODE_TYPE_MEMCPY:
-		if (!memory_is_of(step->box.dst, s) || !memory_is_of(step->box.src, s))
+		if (!memory_is_of(step->box.dst, s) || !memory_is_of(step->box.src, s) || !array_is_of(step->box.dst_array.handle, s) ||
+		    !array_is_of(step->box.src_array.handle, s))
 			return false;
 		break;
 	case CU_GRAPH_NODE_TYPE_MEMSET:
@@ -118,6 +126,8 @@ static CUresult body_step_check(const struct graph_plan *plan, struct graph_step
 		return step->work.context == plan->body_context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 	case CU_GRAPH_NODE_TYPE_MEMCPY:
 		step->mapped = true;
+		if (step->box.src_array.handle || step->box.dst_array.handle)
+			return CUDA_ERROR_NOT_SUPPORTED;
 		return step->box.src_place == PLACE_PAGEABLE || step->box.dst_place == PLACE_PAGEABLE ? CUDA_ERROR_NOT_SUPPORTED :
 												       CUDA_SUCCESS;
 	case CU_GRAPH_NODE_TYPE_MEMSET:

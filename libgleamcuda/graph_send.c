@@ -96,6 +96,27 @@ static CUresult kernel_send(struct call *call, const struct graph_step *step, ui
 	return CUDA_SUCCESS;
 }
 
+static CUresult box_send(struct call *call, const struct graph_box *box, uint32_t index, uint64_t wire, const uint32_t *needs,
+			 uint32_t need_count)
+{
+	const struct graph_box_array *dst = &box->dst_array, *src = &box->src_array;
+	struct msg_gleamGraphBox m = {
+		.graph = wire, .index = index, .needs = needs, .needs_count = need_count,
+		.dst_array = dst->handle, .dst = box->dst, .dst_pitch = box->dst_pitch, .dst_height = box->dst_height,
+		.dst_x = dst->x, .dst_y = dst->y, .dst_z = dst->z,
+		.src_array = src->handle, .src = box->src, .src_pitch = box->src_pitch, .src_height = box->src_height,
+		.src_x = src->x, .src_y = src->y, .src_z = src->z,
+		.width = box->width, .rows = box->rows, .depth = box->depth,
+	};
+	CUresult result = call_open(call, OP_gleamGraphBox, msg_gleamGraphBox_size(&m));
+
+	if (result)
+		return result;
+	msg_gleamGraphBox_put(&call->w, &m);
+	call_post(call);
+	return CUDA_SUCCESS;
+}
+
 static CUresult copy_send(struct call *call, const struct graph_step *step, uint64_t wire, const uint32_t *needs,
 			  uint32_t need_count)
 {
@@ -103,6 +124,8 @@ static CUresult copy_send(struct call *call, const struct graph_step *step, uint
 	CUresult result;
 
 	graph_step_device(step, &box);
+	if (box.dst_array.handle || box.src_array.handle)
+		return box_send(call, &box, step->work.context->index, wire, needs, need_count);
 
 	struct msg_gleamGraphCopy m = {
 		.graph = wire, .index = step->work.context->index, .needs = needs, .needs_count = need_count,

@@ -49,6 +49,8 @@ static CUgraphExecUpdateResult step_compare(const struct graph_step *old, const 
 		return CU_GRAPH_EXEC_UPDATE_SUCCESS;
 	case CU_GRAPH_NODE_TYPE_MEMCPY:
 		/* The driver wants each side to stay on its kind of memory. */
+		if (!old->box.src_array.handle != !new->box.src_array.handle || !old->box.dst_array.handle != !new->box.dst_array.handle)
+			return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
 		if (old->box.src_place != new->box.src_place && (old->box.src_place == PLACE_DEVICE || new->box.src_place == PLACE_DEVICE))
 			return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
 		if (old->box.dst_place != new->box.dst_place && (old->box.dst_place == PLACE_DEVICE || new->box.dst_place == PLACE_DEVICE))

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "libgleamcuda/array.h"
 #include "libgleamcuda/call.h"
 #include "libgleamcuda/context.h"
 #include "libgleamcuda/copy.h"
@@ -97,10 +98,29 @@ CUresult graph_work_kernel(struct call *call, const CUDA_KERNEL_NODE_PARAMS *p, 
 
 struct side {
 	CUmemorytype type;
+	CUarray array;
 	const void *host;
 	uint64_t device;
 	uint64_t pitch, height, x, y, z;
 };
+
+static bool inside(uint64_t at, uint64_t size, uint64_t all)
+{
+	return at <= all && size <= all - at;
+}
+
+static CUresult side_in_array(const struct side *s, const struct graph_box *box, struct graph_box_array *array_out)
+{
+	const struct array *array = handle_data(OBJECT_ARRAY, (uint64_t)(uintptr_t)s->array);
+
+	if (!array)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (!inside(s->x, box->width, array->width) || !inside(s->y, box->rows, array->rows) ||
+	    !inside(s->z, box->depth, array->layers) || s->x % array->element || box->width % array->element)
+		return CUDA_ERROR_INVALID_VALUE;
+	*array_out = (struct graph_box_array){ array->handle, s->x, s->y, s->z };
+	return CUDA_SUCCESS;
+}
 
 static CUresult side_of(const struct side *s, const struct graph_box *box, uint64_t *address_out, uint64_t *pitch_out,
 			uint64_t *height_out, enum place *place_out)
@@ -110,8 +130,6 @@ static CUresult side_of(const struct side *s, const struct graph_box *box, uint6
 	uint64_t height = s->height ? s->height : box->rows + s->y;
 	uint64_t left, span;
 
-	if (s->type == CU_MEMORYTYPE_ARRAY)
-		return CUDA_ERROR_NOT_SUPPORTED;
 	if (s->type != CU_MEMORYTYPE_HOST && s->type != CU_MEMORYTYPE_DEVICE && s->type != CU_MEMORYTYPE_UNIFIED)
 		return CUDA_ERROR_INVALID_VALUE;
 	/* Checked so that nothing below can wrap. */
@@ -133,17 +151,23 @@ static CUresult side_of(const struct side *s, const struct graph_box *box, uint6
 CUresult graph_box_of(const CUDA_MEMCPY3D *p, struct graph_box *box_out)
 {
 	struct graph_box box = { .width = p->WidthInBytes, .rows = p->Height, .depth = p->Depth };
-	struct side dst = { p->dstMemoryType, p->dstHost, p->dstDevice, p->dstPitch, p->dstHeight, p->dstXInBytes,
+	struct side dst = { p->dstMemoryType, p->dstArray, p->dstHost, p->dstDevice, p->dstPitch, p->dstHeight, p->dstXInBytes,
 			    p->dstY, p->dstZ };
-	struct side src = { p->srcMemoryType, p->srcHost, p->srcDevice, p->srcPitch, p->srcHeight, p->srcXInBytes,
+	struct side src = { p->srcMemoryType, p->srcArray, p->srcHost, p->srcDevice, p->srcPitch, p->srcHeight, p->srcXInBytes,
 			    p->srcY, p->srcZ };
 	CUresult result;
 
 	if (!box.width || !box.rows || !box.depth || box.width > DEVICE_SPAN_MAX || box.rows > DEVICE_SPAN_MAX ||
 	    box.depth > DEVICE_SPAN_MAX || p->srcLOD || p->dstLOD)
 		return CUDA_ERROR_INVALID_VALUE;
-	result = side_of(&dst, &box, &box.dst, &box.dst_pitch, &box.dst_height, &box.dst_place);
-	if (!result)
+	box.dst_place = box.src_place = PLACE_DEVICE;
+	if (dst.type == CU_MEMORYTYPE_ARRAY)
+		result = side_in_array(&dst, &box, &box.dst_array);
+	else
+		result = side_of(&dst, &box, &box.dst, &box.dst_pitch, &box.dst_height, &box.dst_place);
+	if (!result && src.type == CU_MEMORYTYPE_ARRAY)
+		result = side_in_array(&src, &box, &box.src_array);
+	else if (!result)
 		result = side_of(&src, &box, &box.src, &box.src_pitch, &box.src_height, &box.src_place);
 	if (!result)
 		*box_out = box;
@@ -188,8 +212,6 @@ CUresult graph_work_copy(struct call *call, const CUDA_MEMCPY3D *params, CUconte
 
 	if (!result)
 		result = graph_box_of(params, &box);
-	if (result == CUDA_ERROR_NOT_SUPPORTED)
-		return call_refuse(call, "copies of arrays in graphs are not built yet");
 	if (!result)
 		*work_out = w;
 	return result;

@@ -438,6 +438,34 @@ CUresult worker_do_gleamGraphCopy(struct worker *w, struct cmd *cmd, const struc
 	return place_filled(&place, node, CU_GRAPH_NODE_TYPE_MEMCPY, r);
 }
 
+CUresult worker_do_gleamGraphBox(struct worker *w, struct cmd *cmd, const struct msg_gleamGraphBox *m)
+{
+	CUDA_MEMCPY3D p = {
+		.srcMemoryType = m->src_array ? CU_MEMORYTYPE_ARRAY : CU_MEMORYTYPE_DEVICE, .srcDevice = m->src,
+		.srcPitch = m->src_pitch, .srcHeight = m->src_height, .srcXInBytes = m->src_x, .srcY = m->src_y,
+		.srcZ = m->src_z,
+		.dstMemoryType = m->dst_array ? CU_MEMORYTYPE_ARRAY : CU_MEMORYTYPE_DEVICE, .dstDevice = m->dst,
+		.dstPitch = m->dst_pitch, .dstHeight = m->dst_height, .dstXInBytes = m->dst_x, .dstY = m->dst_y,
+		.dstZ = m->dst_z,
+		.WidthInBytes = m->width, .Height = m->rows, .Depth = m->depth,
+	};
+	struct place place;
+	CUgraphNode node = NULL;
+	void *src, *dst;
+	CUresult r = place_find(w, m->graph, m->index, m->needs, m->needs_count, &place);
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	if (place.graph->root->failed)
+		return CUDA_SUCCESS;
+	if (!object_get(w, OBJECT_ARRAY, m->src_array, true, &src) || !object_get(w, OBJECT_ARRAY, m->dst_array, true, &dst))
+		return place_filled(&place, NULL, CU_GRAPH_NODE_TYPE_MEMCPY, CUDA_ERROR_INVALID_HANDLE);
+	p.srcArray = src;
+	p.dstArray = dst;
+	r = w->drv.cuGraphAddMemcpyNode(&node, place.graph->graph, place.needs, place.need_count, &p, place.context);
+	return place_filled(&place, node, CU_GRAPH_NODE_TYPE_MEMCPY, r);
+}
+
 CUresult worker_do_gleamGraphFill(struct worker *w, struct cmd *cmd, const struct msg_gleamGraphFill *m)
 {
 	CUDA_MEMSET_NODE_PARAMS p = {

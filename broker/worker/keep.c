@@ -71,7 +71,7 @@ static const uint8_t keep_class[OP_MAX] = {
 	[OP_gleamTensorMap] = KEEP_NONE, [OP_gleamTensorMapMove] = KEEP_NONE,
 	[OP_gleamGraphBegin] = KEEP_GRAPH, [OP_gleamGraphKernel] = KEEP_GRAPH, [OP_gleamGraphCopy] = KEEP_GRAPH,
 	[OP_gleamGraphFill] = KEEP_GRAPH, [OP_gleamGraphEmpty] = KEEP_GRAPH, [OP_gleamGraphWords] = KEEP_GRAPH,
-	[OP_gleamGraphCondition] = KEEP_GRAPH, [OP_gleamGraphBranch] = KEEP_GRAPH, [OP_gleamGraphEdges] = KEEP_GRAPH, [OP_gleamGraphMake] = KEEP_GRAPH, [OP_gleamGraphUpdate] = KEEP_CHANGE,
+	[OP_gleamGraphBox] = KEEP_GRAPH, [OP_gleamGraphCondition] = KEEP_GRAPH, [OP_gleamGraphBranch] = KEEP_GRAPH, [OP_gleamGraphEdges] = KEEP_GRAPH, [OP_gleamGraphMake] = KEEP_GRAPH, [OP_gleamGraphUpdate] = KEEP_CHANGE,
 	[OP_gleamGraphSet] = KEEP_CHANGE, [OP_gleamGraphSwitch] = KEEP_SWITCH, [OP_gleamGraphEnd] = KEEP_NONE,
 	[OP_gleamGraphLaunch] = KEEP_NONE, [OP_gleamGraphUpload] = KEEP_NONE,
 	[OP_gleamVmmCreate] = KEEP_NONE, [OP_gleamVmmRelease] = KEEP_NONE, [OP_gleamVmmMap] = KEEP_NONE,

@@ -1002,6 +1002,93 @@ static void general_check(void)
 	MUST(cuMemFree(data));
 }
 
+/* Boxes of arrays: from host memory as it is at each launch, on to device memory, and back; by nodes, changed, and captured. */
+static void array_check(void)
+{
+	enum { WIDE = 48, HIGH = 20, X = 4, Y = 3, W = 24, H = 10 };
+	CUDA_ARRAY3D_DESCRIPTOR desc = { .Width = WIDE, .Height = HIGH, .Format = CU_AD_FORMAT_UNSIGNED_INT32, .NumChannels = 1 };
+	CUstream stream = stream_new();
+	unsigned int in[WIDE * HIGH], out[WIDE * HIGH], other[WIDE * HIGH];
+	CUdeviceptr rows = buffer(WIDE * HIGH * 4);
+	CUDA_MEMCPY3D up = { .srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = in, .srcPitch = WIDE * 4, .srcXInBytes = X * 4, .srcY = Y,
+			     .dstMemoryType = CU_MEMORYTYPE_ARRAY, .dstXInBytes = X * 4, .dstY = Y, .WidthInBytes = W * 4, .Height = H,
+			     .Depth = 1 };
+	CUDA_MEMCPY3D across = { .srcMemoryType = CU_MEMORYTYPE_ARRAY, .srcXInBytes = X * 4, .srcY = Y, .dstMemoryType = CU_MEMORYTYPE_ARRAY,
+				 .WidthInBytes = W * 4, .Height = H, .Depth = 1 };
+	CUDA_MEMCPY3D flat = { .srcMemoryType = CU_MEMORYTYPE_ARRAY, .dstMemoryType = CU_MEMORYTYPE_DEVICE, .dstDevice = rows,
+			       .dstPitch = W * 4, .WidthInBytes = W * 4, .Height = H, .Depth = 1 };
+	CUDA_MEMCPY3D down = { .srcMemoryType = CU_MEMORYTYPE_ARRAY, .dstMemoryType = CU_MEMORYTYPE_HOST, .dstHost = out,
+			       .dstPitch = WIDE * 4, .WidthInBytes = W * 4, .Height = H, .Depth = 1 };
+	CUarray a, b;
+	CUgraphNode nodes[4];
+	CUgraphExec exec;
+	CUgraph graph;
+	bool right = true;
+
+	MUST(cuArray3DCreate_v2(&a, &desc));
+	MUST(cuArray3DCreate_v2(&b, &desc));
+	up.dstArray = across.srcArray = a;
+	across.dstArray = flat.srcArray = down.srcArray = b;
+	MUST(cuGraphCreate(&graph, 0));
+	MUST(cuGraphAddMemcpyNode(&nodes[0], graph, NULL, 0, &up, context));
+	MUST(cuGraphAddMemcpyNode(&nodes[1], graph, &nodes[0], 1, &across, context));
+	MUST(cuGraphAddMemcpyNode(&nodes[2], graph, &nodes[1], 1, &flat, context));
+	MUST(cuGraphAddMemcpyNode(&nodes[3], graph, &nodes[1], 1, &down, context));
+	exec = made(graph);
+	for (unsigned int turn = 1; turn < 4; turn++) {
+		unsigned int *source = turn == 3 ? other : in;
+
+		for (unsigned int i = 0; i < WIDE * HIGH; i++) {
+			in[i] = turn * 10000 + i;
+			other[i] = turn * 20000 + i;
+		}
+		if (turn == 3) { /* from elsewhere */
+			up.srcHost = other;
+			MUST(cuGraphExecMemcpyNodeSetParams(exec, nodes[0], &up, context));
+		}
+		memset(out, 0, sizeof(out));
+		MUST(cuGraphLaunch(exec, stream));
+		MUST(cuStreamSynchronize(stream));
+		for (unsigned int y = 0; y < H; y++)
+			for (unsigned int x = 0; x < W; x++) {
+				unsigned int want = source[(y + Y) * WIDE + x + X];
+
+				right = right && out[y * WIDE + x] == want;
+				if (!x)
+					right = right && word(rows + y * W * 4) == want;
+			}
+		CHECK(right, "boxes of arrays, turn %u", turn);
+	}
+	up.dstXInBytes = (WIDE - W + 1) * 4;
+	EXPECT(cuGraphMemcpyNodeSetParams(nodes[0], &up), CUDA_ERROR_INVALID_VALUE);
+	up.dstXInBytes = X * 4;
+	MUST(cuGraphExecDestroy(exec));
+	MUST(cuGraphDestroy(graph));
+	/* Captured. */
+	up.srcHost = in;
+	MUST(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	MUST(cuMemcpy3DAsync_v2(&up, stream));
+	MUST(cuMemcpy3DAsync_v2(&across, stream));
+	MUST(cuMemcpy3DAsync_v2(&down, stream));
+	MUST(cuStreamEndCapture(stream, &graph));
+	exec = made(graph);
+	for (unsigned int i = 0; i < WIDE * HIGH; i++)
+		in[i] = 70000 + i;
+	memset(out, 0, sizeof(out));
+	MUST(cuGraphLaunch(exec, stream));
+	MUST(cuStreamSynchronize(stream));
+	for (unsigned int y = 0; y < H; y++)
+		for (unsigned int x = 0; x < W; x++)
+			right = right && out[y * WIDE + x] == in[(y + Y) * WIDE + x + X];
+	CHECK(right, "captured boxes of arrays");
+	MUST(cuGraphExecDestroy(exec));
+	MUST(cuGraphDestroy(graph));
+	MUST(cuArrayDestroy(a));
+	MUST(cuArrayDestroy(b));
+	MUST(cuStreamDestroy(stream));
+	MUST(cuMemFree(rows));
+}
+
 /* More nodes than a few, a wide node, and many launches in flight: what frameworks replay. */
 static void large_check(void)
 {
@@ -1075,6 +1162,7 @@ int main(void)
 	memory_check();
 	object_check();
 	general_check();
+	array_check();
 	large_check();
 	return prog_end();
 }

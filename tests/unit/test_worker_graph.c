@@ -138,6 +138,28 @@ static void bodies_run_by_their_condition(struct client *c)
 	CHECK_EQUAL(CALL(c, gleamStreamSync, NULL, .stream = s), 0);
 }
 
+/* Rows into an array and out of it; an array that isn't there is told by the make. */
+static void boxes_of_arrays(struct client *c)
+{
+	uint64_t p = map_memory(c, 4096), s = stream(c, 1, 1), array = handle_make(OBJECT_ARRAY, 1, 1);
+
+	CHECK_EQUAL(CALL(c, gleamArrayCreate, NULL, .array = array, .width = 4, .height = 4, .format = CU_AD_FORMAT_UNSIGNED_INT32,
+			 .channels = 1), 0);
+	SEND(c, gleamGraphBegin, .graph = GRAPH(1));
+	fill(c, GRAPH(1), p, 7, NULL, 0);
+	SEND(c, gleamGraphBox, .graph = GRAPH(1), .index = CTX, .needs = (uint32_t[]){ 0 }, .needs_count = 1, .dst_array = array, .dst_y = 2,
+	     .src = p, .src_pitch = 16, .src_height = 1, .width = 16, .rows = 1, .depth = 1);
+	SEND(c, gleamGraphBox, .graph = GRAPH(1), .index = CTX, .needs = (uint32_t[]){ 1 }, .needs_count = 1, .src_array = array, .src_x = 4,
+	     .src_y = 2, .dst = p + 256, .dst_pitch = 16, .dst_height = 1, .width = 8, .rows = 1, .depth = 1);
+	CHECK_EQUAL(CALL(c, gleamGraphMake, NULL, .graph = GRAPH(1)), 0);
+	SEND(c, gleamGraphLaunch, .stream = s, .graph = GRAPH(1));
+	CHECK_EQUAL(read_u32(c, s, p + 260), 7);
+	SEND(c, gleamGraphBegin, .graph = GRAPH(2));
+	SEND(c, gleamGraphBox, .graph = GRAPH(2), .index = CTX, .dst_array = handle_make(OBJECT_ARRAY, 1, 9), .src = p, .src_pitch = 16,
+	     .src_height = 1, .width = 16, .rows = 1, .depth = 1);
+	CHECK_EQUAL(CALL(c, gleamGraphMake, NULL, .graph = GRAPH(2)), CUDA_ERROR_INVALID_HANDLE);
+}
+
 static void body_twice(struct client *c)
 {
 	uint64_t bodies[] = { GRAPH(2), GRAPH(2) };
@@ -231,6 +253,7 @@ static void test_graphs(void **state)
 {
 	assert_true(graph_run(described_made_launched, 0));
 	assert_true(graph_run(bodies_run_by_their_condition, 0));
+	assert_true(graph_run(boxes_of_arrays, 0));
 	assert_true(graph_run(failures_of_nodes_come_with_the_make, 0));
 }
 
