@@ -233,6 +233,12 @@ static int link_ping(struct link *link, const struct link_hdr *hdr, struct reade
 		/* A stamp of ours that comes back; a forged one spoils only what we say of this peer. */
 		link->smalls[link->small_count++ % LINK_PINGS] = now - stamp;
 		link_timed(link, now - stamp);
+		/* The first ones follow each other: programs are placed by the least of some, and one alone may have waited for a core. */
+		if (link->state == LINK_IS_READY && link->small_count < LINK_PINGS) {
+			stamp = now & ~1ull;
+			link_send(link, LINK_PING, 0, &stamp, sizeof(stamp), NULL, 0);
+			return 0;
+		}
 		/* Not both at once: they would share a TLS record, which is opened when its last byte has come. */
 		if (link->state == LINK_IS_READY && link->probe_due) {
 			static const uint8_t padding[LINK_PROBE_SIZE];
