@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Two servers, each better at something: many round trips go to the near one, many bytes to the one behind the thick link, a model to
 # the one that has it, work to the one whose GPU is free; and within two seconds of a change new programs go elsewhere. Policies, drain, decisions.
-# time-limit: 180
+# time-limit: 300
 # serial
 . "$(dirname "$0")/../lib/e2e.sh"
 . "$(dirname "$0")/../lib/soft.sh"
@@ -39,17 +39,32 @@ client_up() {
 }
 client_up
 
+# What programs are placed by is what the network is, and not what a machine with much to do makes of one look at it.
+rtts_are_known() { (between near 1 "$(ctl servers --json | json servers.0.rtt_us)" 2500) && (between far 5000 "$(ctl servers --json | json servers.1.rtt_us)" 1e6); }
+known() { wait_for 30 rtts_are_known || fail "round trips: $(ctl servers --json)"; }
+
 # The program's needs, then where it went by the scheduler.
 chatty=(1 2000 0 0) heavy=(3 80 0 270) bulky=(1 1 32768 0) model=(1 1 32768 0 0 7)
 run() { program load "$@" >"$TMP/run.log" 2>&1 || fail "load $*: $(cat "$TMP/run.log")"; }
 newest() { ctl decisions --json | python3 -c 'import json, sys
 print(json.load(sys.stdin)["decisions"][-1][sys.argv[1]])' "$1"; }
+# The GPUs are cores of this machine. Where others want these, too, one of them is really the slower one at times, and the scheduler learns that, and
+# unlearns it; then it has three tries.
+is_busy() { awk -v cores="$(nproc)" '{ exit !($1 > 2 * cores) }' /proc/loadavg; }
 goes() { # WHERE WHAT PROGRAM...
-	local where=$1 what=$2
+	local where=$1 what=$2 try
 	shift 2
-	run "$@"
-	[ "$(newest server)" = "$where" ] || fail "$what: went to $(newest server), not $where: $(ctl decisions --json | tail -60)"
-	say "$what: $where, predicted $(newest predicted_s) s, measured $(newest measured_s) s, second $(newest second) $(newest second_s) s"
+	for try in 1 2 3; do
+		known
+		run "$@"
+		if [ "$(newest server)" = "$where" ]; then
+			say "$what: $where, predicted $(newest predicted_s) s, measured $(newest measured_s) s, second $(newest second) $(newest second_s) s"
+			return
+		fi
+		is_busy || break
+		say "$what, try $try: went to $(newest server), on a busy machine"
+	done
+	fail "$what: went to $(newest server), not $where: $(ctl decisions --json | tail -60)"
 }
 
 # Each runs once where it is quick, so that it is known.
