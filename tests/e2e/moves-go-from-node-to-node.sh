@@ -4,7 +4,7 @@
 # serial
 # What a move sends goes from the old server to the new one: the line of the client's machine carries a small part of it, by the kernel's
 # counters. What the new server's cache has isn't sent at all, unless it was changed. Where the old server doesn't reach the new one it goes
-# through the client's machine as before, and the reason is told. GLEAM_LONG=1: the same with 256 MiB, and a table.
+# through the client's machine as before, and the reason is told; where their line ends in the middle the program stays. GLEAM_LONG=1: the same with 256 MiB, and a table.
 . "$(dirname "$0")/../lib/e2e.sh"
 . "$(dirname "$0")/../lib/soft.sh"
 
@@ -22,7 +22,7 @@ in_end() { "$lanem" exec "$1" --name "$lab" -- "${@:2}"; }
 in_end_bg() { start_bg "$1" "$lanem" exec "$2" --name "$lab" -- "${@:3}"; }
 
 # Both servers are one end of the LAN, and its own loopback lies between them; the client's machine is the other end.
-printf '[cache]\nmemory = 512M\ndir = no\n' >"$TMP/node.conf"
+printf '[cache]\nmemory = 512M\ndir = no\n[link]\nkeepalive = 3\n' >"$TMP/node.conf"
 printf '[cache]\nuse = on\ndir = no\n' >"$TMP/client.conf"
 for node in a b; do
 	in_end_bg $node B "$OUT/bin/gleamd" --config "$TMP/node.conf" --no-fuse --socket "$TMP/$node.sock" \
@@ -85,9 +85,30 @@ moves train a
 moves train apart
 is 'm["way"] == "through this machine" and "apart" in m["way_why"] and "10.99.99.1" in m["way_why"]'
 is 'line["client"] >= '$size' * MIB'
-# Somebody is there, and says nothing.
+
+# ---- the line between the servers ends, and theirs to the client's machine doesn't ----
+moves train a
+# Each round over its memory takes a while, so that there is one to be cut.
+"$lanem" ctl --name "$lab" rtt 300 >/dev/null
+n=$(grep -c 'contents go from a to b' "$TMP/client.log")
+start_bg migrate "$OUT/bin/gleamctl" migrate "$(bg_pid train)" b
+wait_for 20 eval '[ $(grep -c "contents go from a to b" "$TMP/client.log") -gt '"$n"' ]' || fail "no way: $(tail -3 "$TMP/client.log")"
+in_end B ip link set lo down
+wait_for 30 eval '! alive "$(bg_pid migrate)"' || fail "a move without a way has no end: $(tail -3 "$TMP/client.log")"
+if wait "$(bg_pid migrate)"; then fail "it moved without a way: $(cat "$TMP/migrate.log")"; fi
+grep -qE 'the link from a to b is lost|b hears no more of a|contents have been lost' "$TMP/migrate.log" || fail "$(cat "$TMP/migrate.log")"
+"$lanem" ctl --name "$lab" rtt 0.3 >/dev/null
+n=$(grep -c '^loss' "$TMP/train.log")
+wait_for 20 eval '[ $(grep -c "^loss" "$TMP/train.log") -gt '"$((n + 5))"' ]' || fail "the program doesn't go on"
+# Without that line from the beginning: nobody answers, for two seconds at most.
+moves train b
+is 'm["way"] == "through this machine" and "a doesn" in m["way_why"] and m["total_s"] < 15'
+in_end B ip link set lo up
+moves train a
+is 'm["way"] == "node to node"'
 touch "$TMP/enough"
 ends train
+grep -q '^[1-9][0-9]* passed, 0 failed' "$TMP/train.log" || fail "$(tail -3 "$TMP/train.log")"
 
 # ---- what the new server's cache has ----
 head -c 24000000 /dev/urandom >"$TMP/model"
