@@ -38,7 +38,7 @@ in_end_bg client A "$OUT/bin/gleamd" --config "$TMP/client.conf" --no-fuse --soc
 wait_for 20 log_has client "is ready" || fail "$(cat "$TMP/client.log")"
 
 # bytes END INTERFACE: both directions of the LAN, one of loopback, where each byte is both
-bytes() { in_end "$1" cat /proc/net/dev | awk -v i="$2:" '$1 == i {print $2 + (i == "lo:" ? 0 : $10)}'; }
+bytes() { in_end "$1" cat /proc/net/dev | awk -v i="$2:" '$1 == i {printf "%.0f\n", $2 + (i == "lo:" ? 0 : $10)}'; }
 # moves PROGRAM SERVER: $TMP/move has the answer, client and between what went over the two lines meanwhile
 moves() {
 	local client between
