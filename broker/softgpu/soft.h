@@ -24,6 +24,10 @@
 	CUresult name(__VA_ARGS__); \
 	__attribute__((visibility("default"))) CUresult name(__VA_ARGS__)
 
+/* At the beginning of an entry point: waits for the context's work if GLEAM_SOFTGPU_WAITS names it. */
+#define SOFT_WAITS() soft_waits(__func__)
+void soft_waits(const char *call);
+
 /* A second name for an entry point of the same shape. */
 #define SOFT_ALIAS(name, target) \
 	extern __typeof__(target) name __attribute__((alias(#target), visibility("default")))

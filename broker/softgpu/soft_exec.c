@@ -104,6 +104,8 @@ static CUresult exec_new(CUgraphExec *exec_out, CUgraph handle, uint64_t flags, 
 
 SOFT_API(cuGraphInstantiateWithFlags, CUgraphExec *exec, CUgraph graph, unsigned long long flags)
 {
+	SOFT_WAITS();
+
 	struct soft_exec_fault fault;
 
 	return exec_new(exec, graph, flags, &fault);
@@ -139,6 +141,8 @@ SOFT_ALIAS(cuGraphInstantiate, cuGraphInstantiate_v2);
 
 SOFT_API(cuGraphExecDestroy, CUgraphExec handle)
 {
+	SOFT_WAITS();
+
 	struct soft_object *object;
 
 	TRY(soft_ready());
@@ -231,6 +235,8 @@ static CUresult graph_events(struct graph_command *graph)
 
 SOFT_API(cuGraphLaunch, CUgraphExec handle, CUstream stream_handle)
 {
+	SOFT_WAITS();
+
 	struct graph_command *graph;
 	struct soft_ticket *ticket;
 	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;

@@ -11,6 +11,8 @@
 
 SOFT_API(cuStreamCreateWithPriority, CUstream *stream_out, unsigned int flags, int priority)
 {
+	SOFT_WAITS();
+
 	struct soft_stream *stream;
 
 	SOFT_ENTER(context);

@@ -8,9 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "broker/worker/completion.h"
+#include "broker/worker/context.h"
 #include "broker/worker/launch.h"
 #include "broker/worker/note.h"
+#include "broker/worker/post.h"
 #include "broker/worker/stream.h"
+#include "broker/worker/sync.h"
 #include "gen/worker_bodies.h"
 
 #define NODES_MAX    (1u << 20) /* of a graph; frameworks make some ten thousand */
@@ -43,6 +47,8 @@ struct graph {
 	uint32_t count;
 	uint32_t room;
 	CUgraphExec exec; /* NULL until it is made */
+	bool launched;
+	uint64_t flags;	  /* to be made with */
 	CUresult failed;  /* the first failure of a node */
 	int last_type;	  /* of the newest node */
 	struct event *gate;
@@ -154,8 +160,58 @@ static void graph_end(struct worker *w, uint64_t handle)
 	object_erase(w->tables, handle);
 }
 
+/*
+ * A driver may wait for the context's work before it makes a graph, launches it the first time, changes or frees it, and that work may
+ * wait for a host function whose end only this thread hears of: none is outstanding then.
+ */
+static bool must_wait(struct worker *w, uint64_t handle)
+{
+	struct object *o = object_find(w->tables, OBJECT_GRAPHEXEC, handle);
+
+	return o && o->ctx < SESSION_CONTEXTS && host_calls_pending(w, &w->contexts[o->ctx]);
+}
+
+static struct join *later(struct worker *w, const struct cmd *cmd, struct context *c, void (*done)(struct worker *w, struct join *join))
+{
+	struct join *join = calloc(1, sizeof(*join));
+
+	if (!join)
+		return NULL;
+	join->done = done;
+	join->hdr = *cmd->hdr;
+	join->b = c->index;
+	return join;
+}
+
+static void end_now(struct worker *w, struct join *join)
+{
+	struct context *c = &w->contexts[join->b];
+
+	if (c->open && host_calls_pending(w, c)) {
+		streams_join(w, c, join);
+		return;
+	}
+	graph_own_free(w, join->object, c->open && join->result == CUDA_SUCCESS && context_use(w, c) == CUDA_SUCCESS);
+	free(join);
+}
+
 CUresult worker_do_gleamGraphEnd(struct worker *w, struct cmd *cmd, const struct msg_gleamGraphEnd *m)
 {
+	struct graph *g = graph_of(w, m->graph);
+
+	if (g && g->root == g && must_wait(w, m->graph)) {
+		struct context *c = &w->contexts[object_find(w->tables, OBJECT_GRAPHEXEC, m->graph)->ctx];
+		struct join *join = later(w, cmd, c, end_now);
+
+		if (!join)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		/* Its handle may be used again at once. */
+		join->object = g;
+		graph_bodies_hide(w, g);
+		object_erase(w->tables, m->graph);
+		streams_join(w, c, join);
+		return CUDA_SUCCESS;
+	}
 	/* One that is still running ends with its last launch: the driver sees to that. */
 	graph_end(w, m->graph);
 	return CUDA_SUCCESS;
@@ -563,10 +619,39 @@ CUresult worker_do_gleamGraphEdges(struct worker *w, struct cmd *cmd, const stru
 
 /* ---- making and changing ---- */
 
+static CUresult make(struct worker *w, struct graph *g)
+{
+	CUresult r = w->drv.cuGraphInstantiateWithFlags(&g->exec, g->graph, g->flags);
+
+	if (r != CUDA_SUCCESS)
+		g->exec = NULL;
+	note(w, "a graph of %u nodes: %d", g->total, (int)r);
+	return r;
+}
+
+/* The client waits for the answer, so nothing else names the graph before. */
+static void make_now(struct worker *w, struct join *join)
+{
+	struct context *c = &w->contexts[join->b];
+	struct graph *g = graph_of(w, join->a);
+	CUresult r = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+
+	if (g && c->open && host_calls_pending(w, c)) {
+		streams_join(w, c, join);
+		return;
+	}
+	if (g && !g->exec && c->open)
+		r = context_use(w, c);
+	if (r == CUDA_SUCCESS)
+		r = make(w, g);
+	__atomic_fetch_sub(&w->replies_waiting, 1, __ATOMIC_RELAXED);
+	post_reply(w, &join->hdr, r, NULL, 0, NULL);
+	free(join);
+}
+
 CUresult worker_do_gleamGraphMake(struct worker *w, struct cmd *cmd, const struct msg_gleamGraphMake *m)
 {
 	struct graph *g = graph_of(w, m->graph);
-	CUresult r;
 
 	if (!g)
 		return CUDA_ERROR_INVALID_HANDLE; /* its beginning failed, and was told */
@@ -574,11 +659,19 @@ CUresult worker_do_gleamGraphMake(struct worker *w, struct cmd *cmd, const struc
 		return CMD_BROKEN;
 	if (g->failed)
 		return g->failed;
-	r = w->drv.cuGraphInstantiateWithFlags(&g->exec, g->graph, m->flags);
-	if (r != CUDA_SUCCESS)
-		g->exec = NULL;
-	note(w, "a graph of %u nodes: %d", g->total, (int)r);
-	return r;
+	g->flags = m->flags;
+	if (must_wait(w, m->graph)) {
+		struct context *c = &w->contexts[object_find(w->tables, OBJECT_GRAPHEXEC, m->graph)->ctx];
+		struct join *join = later(w, cmd, c, make_now);
+
+		if (!join)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		join->a = m->graph;
+		__atomic_fetch_add(&w->replies_waiting, 1, __ATOMIC_RELAXED);
+		streams_join(w, c, join);
+		return CMD_LATER;
+	}
+	return make(w, g);
 }
 
 /* Kernels of @g set the conditions of @from now, which is kept out of sight. Takes @from's object. */
@@ -686,6 +779,9 @@ CUresult worker_do_gleamGraphLaunch(struct worker *w, struct cmd *cmd, const str
 		cmd->commands = 0;
 		return CUDA_ERROR_INVALID_HANDLE;
 	}
+	if (!g->launched && must_wait(w, m->graph))
+		return CMD_PARK;
+	g->launched = true;
 	cmd->commands = 1 + g->total / NODES_A_COMMAND;
 	return w->drv.cuGraphLaunch(g->exec, cmd->stream);
 }
@@ -698,5 +794,7 @@ CUresult worker_do_gleamGraphUpload(struct worker *w, struct cmd *cmd, const str
 		cmd->commands = 0;
 		return CUDA_ERROR_INVALID_HANDLE;
 	}
+	if (must_wait(w, m->graph))
+		return CMD_PARK;
 	return w->drv.cuGraphUpload(g->exec, cmd->stream);
 }
