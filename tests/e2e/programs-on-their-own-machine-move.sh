@@ -88,6 +88,16 @@ first=$pid pid=$(bg_pid secret)
 refused "gleamMovePieces gives 2 there" migrate "$pid" small
 pid=$first
 stop_bg secret KILL || true
+# What the reason against a checkpoint says to do.
+for try in 1 2 3 4 5; do
+	move "$pid" here >"$TMP/move.out" 2>&1 && break
+	grep -q "did not come to an end" "$TMP/move.out" || fail "to another worker: $(cat "$TMP/move.out")"
+done
+for try in 1 2 3 4 5; do
+	ctl checkpoint "$pid" "$TMP/saved" >"$TMP/save.out" 2>&1 && break
+	grep -q "did not come to an end" "$TMP/save.out" || fail "a checkpoint: $(cat "$TMP/save.out")"
+done
+[ -s "$TMP/saved/checkpoint" ] || fail "a checkpoint: $(cat "$TMP/save.out")"
 
 # ---- straight to another worker of this machine, again and again ----
 turns=4
@@ -117,6 +127,23 @@ done
 say "$came of $turns came: $(cat "$TMP/move.out")"
 [ $came -ge $((turns / 2)) ] || fail "too few moves"
 
+# ---- they leave a machine that is drained ----
+start one 10 3
+start two 10 4
+for try in 1 2 3 4 5; do
+	ctl drain here >"$TMP/drain.out" 2>&1 && break
+	grep -q "did not come to an end" "$TMP/drain.out" || fail "drain: $(cat "$TMP/drain.out")"
+done
+for name in one two; do
+	[ "$(of "$(bg_pid $name)" server)" != here ] || fail "$name is on the drained machine: $(cat "$TMP/drain.out")"
+	goes_on $name
+done
+ctl drain here --undo >/dev/null
+touch "$TMP/enough"
+right one
+right two
+rm "$TMP/enough"
+
 # ---- whoever is killed in the middle, the program goes on or ends clean ----
 for who in worker target worker target; do
 	start victim 10 7
@@ -131,6 +158,21 @@ for who in worker target worker target; do
 	wait "$pid" || grep -qE 'CUDA_ERROR_DEVICE_UNAVAILABLE|^[1-9][0-9]* passed, 0 failed' "$TMP/victim.log" ||
 		fail "$who: $(tail -3 "$TMP/victim.log")"
 	[ $who = worker ] || grep -qE '^[1-9][0-9]* passed, 0 failed|DEVICE_UNAVAILABLE' "$TMP/victim.log" || fail "$who: $(tail -3 "$TMP/victim.log")"
+	rm "$TMP/enough"
+done
+
+# ---- the daemon of both: before the switch its worker ends with it, and the program clean; behind it the next one takes over ----
+for wait in 0 0.02 0.05 0.1; do
+	start victim 10 7
+	start_bg mover "$OUT/bin/gleamctl" migrate "$(bg_pid victim)" b --socket "$TMP/gleamd.sock"
+	wait_for 10 grep -q "pid $(bg_pid victim) .*: is moved from" "$TMP/here.log" || fail "no move: $(cat "$TMP/mover.log")"
+	sleep $wait
+	kill -KILL "$(bg_pid here)"
+	stop_bg here || true
+	wait "$(bg_pid mover)" || true
+	here_up
+	touch "$TMP/enough"
+	wait "$(bg_pid victim)" || grep -qE 'CUDA_ERROR_DEVICE_UNAVAILABLE' "$TMP/victim.log" || fail "gleamd killed: $(tail -3 "$TMP/victim.log")"
 	rm "$TMP/enough"
 done
 
