@@ -244,7 +244,7 @@ static bool flow_mend(struct client *client)
 	}
 	if (!client->taken) {
 		/* Where a ring can't be taken it goes on by a command. */
-		client->held = wire_can_fill(client->c2n.at);
+		client->held = client->direct || wire_can_fill(client->c2n.at);
 		if (!client->held || !client_ring_take(client))
 			return false;
 	}

@@ -202,7 +202,7 @@ bool move_poll(struct move *move)
 		return true;
 	case STAGE_TAKE:
 		/* Where its ring can't be taken it has been let go by a command. */
-		client->held = client->held || wire_can_fill(client->c2n.at);
+		client->held = client->held || client->direct || wire_can_fill(client->c2n.at);
 		if (!client_ring_take(client))
 			break;
 		if (move->last && !move->drain_ns)
