@@ -780,6 +780,49 @@ static void number_say(struct worker *w, const struct entry *e)
 	move_say(w, OP_gleamMoveNumber, entry_hdr(e)->ctx, false, payload, sizeof(payload));
 }
 
+static bool has_number(const struct entry *e)
+{
+	return entry_hdr(e)->op == OP_gleamTexCreate || entry_hdr(e)->op == OP_gleamSurfCreate;
+}
+
+struct numbered {
+	uint64_t number;
+	struct entry *entry;
+};
+
+static int numbered_order(const void *a, const void *b)
+{
+	const struct numbered *one = a, *other = b;
+
+	return one->number < other->number ? -1 : one->number > other->number;
+}
+
+/*
+ * Textures and surfaces come last, by their numbers: a driver that has a number of both kinds gives them out upwards, and those that it gets
+ * back not at once. What the other worker has to make on the way to a number is then of nobody's that is still to come.
+ */
+static bool numbered_say(struct worker *w, struct keep *k)
+{
+	struct numbered *all = malloc((k->count + 1) * sizeof(*all));
+	uint32_t count = 0;
+
+	if (!all)
+		return false;
+	for (struct entry *e = k->first; e; e = e->next)
+		if (!e->said && has_number(e) && can_be_made(w, e))
+			all[count++] = (struct numbered){ (uintptr_t)object_find(w->tables, handle_type(e->key), e->key)->driver, e };
+	qsort(all, count, sizeof(*all), numbered_order);
+	for (uint32_t i = 0; i < count; i++) {
+		struct entry *e = all[i].entry;
+
+		e->said = true;
+		number_say(w, e);
+		move_say_frame(w, e->frame, e->size);
+	}
+	free(all);
+	return true;
+}
+
 bool keep_say(struct worker *w)
 {
 	struct keep *k = keeps(w);
@@ -803,11 +846,9 @@ bool keep_say(struct worker *w)
 		entry_drop(k, link);
 	}
 	for (struct entry *e = k->first; e; e = e->next) {
-		if (e->said || !can_be_made(w, e))
+		if (e->said || has_number(e))
 			continue;
 		e->said = true;
-		if (entry_hdr(e)->op == OP_gleamTexCreate || entry_hdr(e)->op == OP_gleamSurfCreate)
-			number_say(w, e);
 		if (entry_hdr(e)->op == OP_gleamLoadAgain) {
 			if (!e->image) {
 				trouble(w, "an image of its modules is not there any more");
@@ -817,7 +858,7 @@ bool keep_say(struct worker *w)
 		}
 		move_say_frame(w, e->frame, e->size);
 	}
-	return true;
+	return numbered_say(w, k);
 }
 
 static bool global_say(struct worker *w, struct entry *e, struct global *g, uint8_t *bytes, uint64_t *limit)
