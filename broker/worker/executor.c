@@ -300,6 +300,8 @@ static CUresult before(struct worker *w, struct cmd *cmd, const uint8_t *frame)
 			return CMD_BROKEN;
 		/* The last chance to have its end written down. */
 		stream_flush(w, cmd->own);
+		/* From here on the completion thread asks the driver nothing about it: its handle is about to be void. */
+		stream_bury(w, cmd->own, 0);
 		return CUDA_SUCCESS;
 	case OP_cuEventElapsedTime_v2:
 		/* A record that is parked here is still to come. */

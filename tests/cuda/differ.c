@@ -16,7 +16,7 @@
 #include "tests/cuda/prog.h"
 
 static struct program program;
-static bool traced, printed, mend;
+static bool traced, printed, mend, in_parts;
 bool real_driver;
 
 static void program_print(const struct program *p)
@@ -33,13 +33,19 @@ static void program_print(const struct program *p)
 
 static void one(const char *name)
 {
-	struct outcome outcome;
+	static struct outcome outcome;
 
 	if (printed) {
 		program_print(&program);
 		return;
 	}
 	play(&program, &outcome, traced ? stdout : NULL);
+	if (in_parts) {
+		printf("parts of %s", name);
+		for (uint32_t i = 0; i < program.count; i++)
+			printf(" %08x", outcome.parts[i]);
+		printf(" %016llx\n", (unsigned long long)outcome.end);
+	}
 	printf("%s %u operations, results %016llx, memory %016llx\n", name, program.count,
 	       (unsigned long long)outcome.results, (unsigned long long)outcome.memory);
 	fflush(stdout);
@@ -97,6 +103,7 @@ int main(int argc, char **argv)
 		{ "words", no_argument, NULL, 'w' },	   { "no-graphs", no_argument, NULL, 'g' },
 		{ "trace", no_argument, NULL, 't' },	   { "shared", no_argument, NULL, 'd' },
 		{ "print", no_argument, NULL, 'p' },	   { "play", no_argument, NULL, 'f' },
+		{ "parts", no_argument, NULL, 'a' },
 		{ "mend", no_argument, NULL, 'm' },	   { "hang", required_argument, NULL, 'h' },
 		{ NULL, 0, NULL, 0 },
 	};
@@ -136,6 +143,9 @@ int main(int argc, char **argv)
 		case 'p':
 			printed = true;
 			break;
+		case 'a':
+			in_parts = true;
+			break;
 		case 'f':
 			files = true;
 			break;
@@ -147,7 +157,7 @@ int main(int argc, char **argv)
 			break;
 		default:
 			fprintf(stderr, "usage: differ [--seed N] [--count M] [--steps K] [--real] [--no-graphs] [--words] [--shared] [--trace] "
-					"[--print] | --play FILE... [--mend] [--trace] [--print]\n");
+					"[--parts] [--print] | --play FILE... [--mend] [--trace] [--print]\n");
 			return 2;
 		}
 	}

@@ -189,6 +189,8 @@ uint32_t program_mend(struct program *program);
 struct outcome {
 	uint64_t results;
 	uint64_t memory;
+	uint32_t parts[DIFFER_OPS]; /* of each operation: what results is made of */
+	uint64_t end;		    /* of what is freed behind them */
 };
 
 /* A program takes milliseconds; after so long it says where it hangs, and the process ends. */

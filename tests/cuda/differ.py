@@ -57,12 +57,14 @@ class Sides:
         return done.stdout.decode(errors="replace").splitlines(), done.returncode
 
     def seeds(self, side, first, count):
-        """What each seed gave; a crash or a hang is what the seed gave that it happened in."""
-        result, seed, end = {}, first, first + count
+        """What each seed gave; a crash or a hang is what the seed gave that it happened in. And what each operation gave."""
+        result, parts, seed, end = {}, {}, first, first + count
         while seed < end:
-            lines, status = self.run(side, ["--seed", str(seed), "--count", str(end - seed), *self.options])
+            lines, status = self.run(side, ["--seed", str(seed), "--count", str(end - seed), "--parts", *self.options])
             before = seed
             for line in lines:
+                if line.startswith(f"parts of seed {seed}: "):
+                    parts[seed] = line.split(": ", 1)[1].split()
                 if line.startswith(f"seed {seed}: "):
                     result[seed] = line.split(": ", 1)[1]
                     seed += 1
@@ -72,7 +74,14 @@ class Sides:
                 seed += 1
             if seed == before:
                 break
-        return result
+        return result, parts
+
+    def first_of(self, seed, direct, gleam):
+        """The operations that gave something else, as text."""
+        lines = self.run("direct", ["--seed", str(seed), "--print", *self.options])[0]
+        lines = [line for line in lines if not line.startswith("#")] + ["the end"]
+        wrong = [i for i, (a, b) in enumerate(zip(direct, gleam)) if a != b]
+        return [f"{i}: {lines[i] if i < len(lines) else '?'}" for i in wrong[:4]]
 
 
 def compare(sides, args):
@@ -83,11 +92,13 @@ def compare(sides, args):
 
     def batch(item):
         if args.seconds and time.monotonic() - started > args.seconds:
-            return item, None, None
-        return item, sides.seeds("direct", *item), sides.seeds("gleam", *item)
+            return item, None, None, {}, {}
+        direct, direct_parts = sides.seeds("direct", *item)
+        gleam, gleam_parts = sides.seeds("gleam", *item)
+        return item, direct, gleam, direct_parts, gleam_parts
 
     with ThreadPoolExecutor(max(1, args.jobs)) as pool:
-        for item, direct, gleam in pool.map(batch, batches):
+        for item, direct, gleam, direct_parts, gleam_parts in pool.map(batch, batches):
             if direct is None:
                 continue
             done += item[1]
@@ -103,10 +114,12 @@ def compare(sides, args):
                     undetermined.append(seed)
                     print(f"seed {seed}: the driver alone {direct[seed]}; gleam: {gleam.get(seed)}", flush=True)
                     continue
-                again = {sides.seeds("direct", seed, 1)[seed] for _ in range(AGAIN)} | {direct.get(seed)}
+                again = {sides.seeds("direct", seed, 1)[0][seed] for _ in range(AGAIN)} | {direct.get(seed)}
                 (undetermined if len(again) > 1 else differing).append(seed)
                 print(f"seed {seed}: {'not determined' if len(again) > 1 else 'differs'}\n"
                       f"  direct: {direct.get(seed)}\n  gleam:  {gleam.get(seed)}", flush=True)
+                for line in sides.first_of(seed, direct_parts.get(seed, []), gleam_parts.get(seed, [])):
+                    print(f"  operation {line}", flush=True)
     print(f"{done} seeds ({first} to {first + count - 1}) in {time.monotonic() - started:.0f} s: "
           f"{len(differing)} differ, {len(undetermined)} are not determined")
     return 1 if differing or undetermined else 0

@@ -934,6 +934,7 @@ void play(const struct program *program, struct outcome *outcome_out, FILE *trac
 			fprintf(trace, "\n");
 		}
 		results = differ_mix(differ_mix(results, (uint64_t)p.results[i]), p.values[i]);
+		outcome_out->parts[i] = (uint32_t)differ_mix((uint64_t)p.results[i], p.values[i]);
 	}
 	left_find(&left);
 	outcome_out->memory = memory_hash(&left, trace);
@@ -942,6 +943,7 @@ void play(const struct program *program, struct outcome *outcome_out, FILE *trac
 
 	if (trace)
 		fprintf(trace, "the end -> %016llx\n", (unsigned long long)end);
+	outcome_out->end = end;
 	outcome_out->results = differ_mix(results, end);
 	alarm(0);
 }

@@ -667,6 +667,8 @@ EXPORT CUresult cuStreamDestroy_v2(CUstream stream)
 	pthread_mutex_lock(&lock);
 	stream->destroyed = true;
 	pthread_mutex_unlock(&lock);
+	/* Long enough for any other thread to come with a handle that is void now. */
+	usleep(20000);
 	return CUDA_SUCCESS;
 }
 
@@ -676,7 +678,8 @@ EXPORT CUresult cuStreamQuery(CUstream stream)
 
 	ENTER();
 	pthread_mutex_lock(&lock);
-	r = stream_of(stream)->head ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+	stream = stream_of(stream);
+	r = stream->destroyed ? CUDA_ERROR_INVALID_HANDLE : stream->head ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
 	pthread_mutex_unlock(&lock);
 	return r;
 }

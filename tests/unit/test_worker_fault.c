@@ -121,6 +121,22 @@ static void contexts_are_apart(struct client *c)
 	CHECK_EQUAL(CALL(c, gleamContextSync, NULL, .index = CTX), 0);
 }
 
+/* While the driver destroys a stream, nobody asks it about that one: it would be taken for a context that is lost. */
+static void destroyed_streams_are_not_asked_about(struct client *c)
+{
+	uint64_t s;
+
+	open_context(c);
+	load_functions(c);
+	s = stream(c, 1, 1);
+	launch_hold(c, s);
+	SEND(c, cuStreamDestroy_v2, .hStream = s);
+	pause_ms(40); /* it takes the fake driver 20 */
+	c->fake.release(1);
+	CHECK_EQUAL(CALL(c, gleamContextSync, NULL, .index = CTX), 0);
+	CHECK(!have_notice(c, NOTICE_ERROR));
+}
+
 /* The driver refuses progress writes: whoever waits hears of it. */
 static void failing_words_hang_nobody(struct client *c)
 {
@@ -334,6 +350,7 @@ static void test_garbage_is_survived(void **state)
 IN_CHILD(first_failure_is_kept_until_told, NULL)
 IN_CHILD(lost_context_ends_all_waits, NULL)
 IN_CHILD(contexts_are_apart, NULL)
+IN_CHILD(destroyed_streams_are_not_asked_about, NULL)
 IN_CHILD(failing_words_hang_nobody, NULL)
 IN_CHILD(failing_copies_give_everything_back, NULL)
 IN_CHILD(stale_handles_are_failures_only, NULL)
@@ -354,6 +371,7 @@ int main(void)
 		cmocka_unit_test(test_first_failure_is_kept_until_told),
 		cmocka_unit_test(test_lost_context_ends_all_waits),
 		cmocka_unit_test(test_contexts_are_apart),
+		cmocka_unit_test(test_destroyed_streams_are_not_asked_about),
 		cmocka_unit_test(test_failing_words_hang_nobody),
 		cmocka_unit_test(test_failing_copies_give_everything_back),
 		cmocka_unit_test(test_stale_handles_are_failures_only),
