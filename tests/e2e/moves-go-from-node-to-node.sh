@@ -113,12 +113,18 @@ grep -q '^[1-9][0-9]* passed, 0 failed' "$TMP/train.log" || fail "$(tail -3 "$TM
 # ---- what the new server's cache has ----
 head -c 24000000 /dev/urandom >"$TMP/model"
 touch -d '1 minute ago' "$TMP/model"
+# has SERVER: the whole model, once for each mode so far
+has() { ctl cache --json | python3 -c 'import json, sys
+sys.exit(not any(s["name"] == sys.argv[1] and s.get("bytes", 0) >= 0.9 * 24e6 * int(sys.argv[2]) for s in json.load(sys.stdin)["servers"]))' "$1" "$turns"; }
+turns=0
 for mode in mapped heap; do
+	turns=$((turns + 1))
 	GLEAM_SERVER=b program weights "$TMP/model" $mode >"$TMP/first.out" || fail "$(cat "$TMP/first.out")"
 	rm -f "$TMP/enough"
 	start_bg $mode env GLEAM_SERVER=a LD_LIBRARY_PATH="$OUT/lib" "$OUT/tests/cuda/weights" "$TMP/model" $mode until "$TMP/enough"
 	wait_for 60 grep -q 'waits' "$TMP/$mode.log" || fail "$(cat "$TMP/$mode.log")"
 	# Names are made by threads that have time.
+	wait_for 40 eval 'has a && has b' || fail "not in the caches: $(ctl cache)"
 	moves $mode b
 	is 'm["way"] == "node to node" and m["bytes_cached"] > 0.8 * 24e6'
 	is 'line["client"] + line["between"] < 0.3 * 24e6'

@@ -64,6 +64,8 @@ kills() {
 	start_bg migrate "$OUT/bin/gleamctl" migrate "$pid" b
 	case $step in
 	reach) wait_for 20 grep -q "pid $pid .*is moved from a to b" "$TMP/broker.log" ;;
+	# With contents on their way between the nodes.
+	copy) wait_for 30 grep -qE "move: pid $pid: contents go from a to b|move: a to b: not done" "$TMP/broker.log" ;;
 	*) wait_for 30 grep -qE "move: pid $pid: $step|move: a to b: not done" "$TMP/broker.log" ;;
 	esac || fail "$party, $step: $(grep move: "$TMP/broker.log" | tail -3)"
 	case $party in
