@@ -887,26 +887,59 @@ static bool global_say(struct worker *w, struct entry *e, struct global *g, uint
 	return true;
 }
 
+struct placed {
+	struct entry *entry;
+	struct global *global;
+};
+
+static int placed_order(const void *a, const void *b)
+{
+	const struct placed *one = a, *other = b;
+
+	return one->global->address < other->global->address ? -1 : one->global->address > other->global->address;
+}
+
+static bool globals_current(struct worker *w, const struct entry *e)
+{
+	uint16_t ctx = entry_hdr(e)->ctx;
+
+	if (ctx >= SESSION_CONTEXTS || !w->contexts[ctx].open)
+		return true;
+	w->current_known = false;
+	return w->drv.cuCtxSetCurrent(w->contexts[ctx].driver) == CUDA_SUCCESS;
+}
+
+/*
+ * By their addresses: a driver that loads lazily places the variables of a module when it is first used or asked for one, in whatever order that
+ * was, and they are to lie at the same places with the other worker, whose driver is asked in this order.
+ */
 bool keep_globals_say(struct worker *w, uint64_t *limit)
 {
 	uint8_t *bytes = malloc(GLOBAL_PART);
+	struct placed *all = NULL;
+	uint32_t count = 0, at = 0;
 	bool sound = bytes != NULL;
 
-	for (struct entry *e = w->keep ? w->keep->first : NULL; e && sound && *limit; e = e->next) {
-		uint16_t ctx = entry_hdr(e)->ctx;
-
+	for (struct entry *e = w->keep ? w->keep->first : NULL; e && sound; e = e->next) {
 		if (!e->image || !e->said)
 			continue;
-		if (ctx < SESSION_CONTEXTS && w->contexts[ctx].open) {
-			w->current_known = false;
-			if (w->drv.cuCtxSetCurrent(w->contexts[ctx].driver) != CUDA_SUCCESS)
-				sound = false;
+		if (!e->globals_known) {
+			sound = globals_current(w, e);
+			if (sound)
+				globals_look(w, e);
 		}
-		if (!e->globals_known)
-			globals_look(w, e);
-		for (uint32_t i = 0; i < e->global_count && sound && *limit; i++)
-			sound = global_say(w, e, &e->globals[i], bytes, limit);
+		count += e->global_count;
 	}
+	all = sound ? malloc((count + 1) * sizeof(*all)) : NULL;
+	sound = all != NULL;
+	for (struct entry *e = sound && w->keep ? w->keep->first : NULL; e; e = e->next)
+		for (uint32_t i = 0; e->image && e->said && i < e->global_count; i++)
+			all[at++] = (struct placed){ e, &e->globals[i] };
+	if (sound)
+		qsort(all, count, sizeof(*all), placed_order);
+	for (uint32_t i = 0; i < count && sound && *limit; i++)
+		sound = globals_current(w, all[i].entry) && global_say(w, all[i].entry, all[i].global, bytes, limit);
+	free(all);
 	free(bytes);
 	return sound;
 }
