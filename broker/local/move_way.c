@@ -117,11 +117,14 @@ bool move_way_aside(struct move *move, const uint8_t *frame, uint32_t size)
 	memcpy(&aside, frame, sizeof(aside));
 	memcpy(&hdr, frame + sizeof(aside), sizeof(hdr));
 	memcpy(&ref, frame + sizeof(aside) + sizeof(hdr), sizeof(ref));
-	/* Lost on the way: whoever lost it says why, unless it was asked of him before he was there. */
+	/*
+	 * Pieces follow each other, but for the end of a lap. Whether there is room the old node knows better: it hears sooner than we of what has been
+	 * used up. Lost on the way: whoever lost it says why, unless it was asked of him before he was there.
+	 */
 	if (way->state != WAY_OPEN || aside.way != way->number || aside.how != ASIDE_GOES)
 		return false;
 	if (hdr.size != size - sizeof(aside) || hdr.kind != FRAME_COMMAND || hdr.op != OP_gleamMoveBulk || hdr.flags != FRAME_BULK_UP || hdr.seq ||
-	    ref.size == 0 || ref.size > MOVE_ASIDE_MAX || ref.cookie < way->head || ref.cookie - way->tail > SESSION_UP_SIZE ||
+	    ref.size == 0 || ref.size > MOVE_ASIDE_MAX || ref.cookie < way->head || ref.cookie - way->head >= MOVE_ASIDE_MAX ||
 	    ref.cookie % SESSION_UP_SIZE != ref.offset || ref.size > SESSION_UP_SIZE - ref.offset)
 		return false;
 	way->head = ref.cookie + ((ref.size + (uint64_t)SESSION_GRANULE - 1) & ~(uint64_t)(SESSION_GRANULE - 1));
