@@ -186,7 +186,7 @@ static int notices_read(long count)
 {
 	struct frame_hdr hdr;
 	const uint8_t *frame;
-	uint64_t until = clock_ns() + 10 * NS_PER_S;
+	uint64_t until = clock_ns() + 10 * NS_PER_S; /* none in all that time */
 
 	for (long i = 0; i < count;) {
 		int got = ring_peek(&session.n2c, &hdr, &frame);
@@ -197,6 +197,8 @@ static int notices_read(long count)
 			ring_next(&session.n2c, &hdr);
 			ring_release(&session.n2c);
 			i++;
+			if (i % 64 == 0)
+				until = clock_ns() + 10 * NS_PER_S;
 			continue;
 		}
 		if (got < 0 || clock_ns() > until || fake_is_dead(&session))
