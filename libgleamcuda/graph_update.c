@@ -29,7 +29,7 @@ static CUgraphExecUpdateResult branch_compare(const struct graph_step *old, cons
 
 	if (old->work.branch.kind != new->work.branch.kind || old->work.branch.count != new->work.branch.count ||
 	    old->work.context != new->work.context)
-		return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+		return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
 	for (uint32_t i = 0; i < new->work.branch.count && !result; i++)
 		result = plan_compare(old->bodies[i], new->bodies[i], error_out);
 	return result;

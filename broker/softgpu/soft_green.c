@@ -99,7 +99,7 @@ SOFT_API(cuDevSmResourceSplitByCount, CUdevResource *result_out, unsigned int *c
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(resource_read(input, &inside));
 	if (least > input->sm.smCount)
-		return CUDA_ERROR_INVALID_VALUE;
+		return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
 	/* An outcome of a split is split again as a green context's. */
 	if (inside.split)
 		return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;

@@ -251,21 +251,21 @@ static CUresult graph_fold(struct soft_program *program, const struct soft_graph
 	return result;
 }
 
-/* Does a node of it, or of a body in it, look at @condition? */
-static bool program_looks_at(const struct soft_program *program, const struct soft_condition *condition)
+/* How many nodes of it, and of bodies in it, look at @condition. */
+static uint32_t program_looks_at(const struct soft_program *program, const struct soft_condition *condition)
 {
+	uint32_t nodes = 0;
+
 	for (uint32_t i = 0; i < program->step_count; i++) {
 		const struct soft_work *work = &program->steps[i].work;
 
 		if (work->type != CU_GRAPH_NODE_TYPE_CONDITIONAL)
 			continue;
-		if (work->branch.condition == condition)
-			return true;
+		nodes += work->branch.condition == condition;
 		for (unsigned int j = 0; j < work->branch.count; j++)
-			if (program_looks_at(work->branch.programs[j], condition))
-				return true;
+			nodes += program_looks_at(work->branch.programs[j], condition);
 	}
-	return false;
+	return nodes;
 }
 
 static CUresult program_new(const struct soft_graph *graph, bool body, struct soft_program **program_out,
@@ -281,10 +281,16 @@ static CUresult program_new(const struct soft_graph *graph, bool body, struct so
 	result = graph_fold(program, graph, NULL, 0, NULL, fault);
 	for (uint32_t i = 0; result == CUDA_SUCCESS && i < graph->condition_count; i++) {
 		result = condition_add(&program->conditions, &program->condition_count, graph->conditions[i]);
-		if (result == CUDA_SUCCESS && !program_looks_at(program, graph->conditions[i])) {
+		if (result != CUDA_SUCCESS)
+			break;
+
+		uint32_t nodes = program_looks_at(program, graph->conditions[i]);
+
+		if (!nodes)
 			fault->result = 5; /* CONDITIONAL_HANDLE_UNUSED */
+		/* Nor do two share one. */
+		if (nodes != 1)
 			result = CUDA_ERROR_INVALID_VALUE;
-		}
 	}
 	if (result != CUDA_SUCCESS) {
 		if (!fault->result)

@@ -591,8 +591,10 @@ static void wrong_check(void)
 	EXPECT(cuGraphAddNode_v2(&node, graph, NULL, NULL, 0, &p), CUDA_ERROR_INVALID_VALUE);
 	p = branch(handle, (CUgraphConditionalNodeType)3, 1);
 	EXPECT(cuGraphAddNode_v2(&node, graph, NULL, NULL, 0, &p), CUDA_ERROR_INVALID_VALUE);
+	/* 580 on an H200 takes that one, and no other node of that graph any more. */
 	p = branch(strange, CU_GRAPH_COND_TYPE_IF, 1);
-	ASSUME(cuGraphAddNode_v2(&node, graph, NULL, NULL, 0, &p), CUDA_ERROR_INVALID_VALUE);
+	if (prog_on_gleam())
+		EXPECT(cuGraphAddNode_v2(&node, graph, NULL, NULL, 0, &p), CUDA_ERROR_INVALID_VALUE);
 	/* A handle that no node looks at. */
 	ASSUME(cuGraphInstantiateWithParams(&exec, other, &ask), CUDA_ERROR_INVALID_VALUE);
 	if (prog_on_gleam())
@@ -655,7 +657,7 @@ static void wrong_check(void)
 	MUST(cuMemFree(data));
 }
 
-/* Uses that CUDA's manual does not decide: a handle of the graph around a body, one handle for two nodes. */
+/* Uses that CUDA's manual does not decide: a handle of the graph around a body, and one handle for two nodes. */
 static void open_check(void)
 {
 	CUdeviceptr data = word_new(1), left = word_new(3);
@@ -692,15 +694,8 @@ static void open_check(void)
 	ASSUME(cuGraphAddNode_v2(&node, graph, &node, NULL, 1, &p), CUDA_SUCCESS);
 	if (p.conditional.phGraph_out) {
 		step_node(p.conditional.phGraph_out[0], data, 6, NULL);
-		exec = NULL;
-		want = word(data);
-		ASSUME(cuGraphInstantiateWithFlags(&exec, graph, 0), CUDA_SUCCESS);
-		if (exec) {
-			run(exec, stream);
-			want = STEP(STEP(want, 5), 6);
-			CHECK(word(data) == want, "one handle for two: %u, not %u", word(data), want);
-			MUST(cuGraphExecDestroy(exec));
-		}
+		/* Which is told when the graph is made. */
+		EXPECT(cuGraphInstantiateWithFlags(&exec, graph, 0), CUDA_ERROR_INVALID_VALUE);
 	}
 	MUST(cuGraphDestroy(graph));
 	MUST(cuStreamDestroy(stream));

@@ -353,16 +353,13 @@ static void wrong_check(const struct parts *p)
 	EXPECT(cuDeviceGetDevResource(99, &out[0], CU_DEV_RESOURCE_TYPE_SM), CUDA_ERROR_INVALID_DEVICE);
 	EXPECT(cuDevSmResourceSplitByCount(out, &count, &nothing, NULL, 0, 8), CUDA_ERROR_INVALID_RESOURCE_TYPE);
 	count = 1;
-	EXPECT(cuDevSmResourceSplitByCount(out, &count, &p->all, NULL, 0, p->all.sm.smCount + 1), CUDA_ERROR_INVALID_VALUE);
+	EXPECT(cuDevSmResourceSplitByCount(out, &count, &p->all, NULL, 0, p->all.sm.smCount + 1),
+	       CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
 	count = 1;
-	{
-		CUresult r = cuDevSmResourceSplitByCount(out, &count, &part, NULL, 0, p->all.sm.minSmPartitionSize);
-
-		if (prog_on_gleam())
-			CHECK(r == CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION, "a part is split again: %d", (int)r);
-		else
-			printf("told: a part is split again: %d\n", (int)r);
-	}
+	EXPECT(cuDevSmResourceSplitByCount(out, &count, &part, NULL, 0, p->all.sm.minSmPartitionSize),
+	       CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
+	if (!prog_on_gleam())
+		return; /* 580 on an H200 crashes in one of what follows */
 	EXPECT(cuDevResourceGenerateDesc(&desc, &nothing, 1), CUDA_ERROR_INVALID_RESOURCE_TYPE);
 	EXPECT(cuDevResourceGenerateDesc(&desc, &part, 0), CUDA_ERROR_INVALID_VALUE);
 	count = 1;
