@@ -230,7 +230,7 @@ static void test_entry_points_by_name_and_version(void **state)
 
 static void test_what_is_missing_is_refused(void **state)
 {
-	CUresult (*refused)(void) = (CUresult (*)(void))driver_symbol("cuGreenCtxCreate");
+	CUresult (*refused)(void) = (CUresult (*)(void))driver_symbol("cuTexRefCreate");
 
 	driver_start(0);
 	assert_int_equal(refused(), CUDA_ERROR_NOT_SUPPORTED);
