@@ -74,7 +74,8 @@ grep -q '^1 passed, 0 failed' "$TMP/program"
 in_root gleamctl doctor >"$TMP/doctor" || { cat "$TMP/doctor"; exit 1; }
 grep -qE "^library +ok +programs find Gleam's libcuda.so.1 first: /usr/lib/gleam/libcuda.so.1" "$TMP/doctor" || { cat "$TMP/doctor"; exit 1; }
 # Workers run as the user that the package made.
-worker=$(pgrep -x gleam-worker | head -n 1)
+for _ in $(seq 100); do worker=$(pgrep -x gleam-worker | head -n 1) && break; sleep 0.1; done
+[ -n "$worker" ] || { echo "no worker is warm again: $(cat "$TMP/node.log")"; exit 1; }
 [ "$(stat -c %u "/proc/$worker")" = "$(in_root id -u gleam-worker)" ] || { echo "the worker runs as $(stat -c %u "/proc/$worker")"; exit 1; }
 pkill -x gleamd
 wait $node $client || true
