@@ -113,7 +113,7 @@ static void wrong_numbers_are_the_programs(struct client *c)
 	struct resource_entry all = resource(c, CTX_NONE);
 
 	CHECK_EQUAL(CALL(c, gleamResourceSplit, NULL, .from = 77, .least = 8, .want = 1), CUDA_ERROR_INVALID_VALUE);
-	CHECK_EQUAL(CALL(c, gleamResourceSplit, NULL, .from = all.number, .least = all.count + 1, .want = 1), CUDA_ERROR_INVALID_VALUE);
+	CHECK_EQUAL(CALL(c, gleamResourceSplit, NULL, .from = all.number, .least = all.count + 1, .want = 1), CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
 	CHECK_EQUAL(CALL(c, gleamResource, NULL, .index = 9, .device = 0), CUDA_ERROR_INVALID_CONTEXT);
 	CHECK_EQUAL(CALL(c, gleamResource, NULL, .index = CTX_NONE, .device = 9), CUDA_ERROR_INVALID_DEVICE);
 	CHECK_EQUAL(CALL(c, gleamGreenOpen, NULL, .index = GREEN, .device = 0, .parts = (uint32_t[]){ 77 }, .parts_count = 1),
