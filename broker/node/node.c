@@ -107,17 +107,22 @@ static void node_seat_freed(void *owner, struct seat *seat)
 	}
 }
 
-static unsigned node_seat_is_short(void *owner, struct seat *seat, uint32_t gpu, uint64_t bytes)
+/* All but @seat (or NULL) are asked for what they have of @gpu and don't use. How many have any. */
+static unsigned node_recall(struct node *node, const struct seat *seat, uint32_t gpu, uint64_t bytes)
 {
-	struct node *node = owner;
 	unsigned asked = 0;
 
-	if (gpu >= 32 || !(seat_gpus(seat) >> gpu & 1))
-		return 0;
 	for (unsigned i = 0; i < node->seat_count; i++)
 		if (node->seats[i] != seat)
 			asked += seat_recall(node->seats[i], gpu, bytes);
 	return asked;
+}
+
+static unsigned node_seat_is_short(void *owner, struct seat *seat, uint32_t gpu, uint64_t bytes)
+{
+	if (gpu >= 32 || !(seat_gpus(seat) >> gpu & 1))
+		return 0;
+	return node_recall(owner, seat, gpu, bytes);
 }
 
 /* The seat of a link by its number there, counted by its mirror. NULL: none; a depot, for which the message isn't: @depot_out. */
@@ -223,8 +228,7 @@ static void node_make_room(struct node *node, const struct gpus_have *have, uint
 
 		if ((mask && !(mask >> gpu & 1)) || is_free == REPORT_UNKNOWN || is_free >= CONTEXT_BYTES)
 			continue;
-		for (unsigned i = 0; i < node->seat_count; i++)
-			seat_recall(node->seats[i], gpu, CONTEXT_BYTES - is_free);
+		node_recall(node, NULL, gpu, CONTEXT_BYTES - is_free);
 	}
 }
 
@@ -608,14 +612,7 @@ static int peer_message(void *owner, struct link *link, const struct link_hdr *h
 	struct peer *peer = owner;
 	struct node *node = peer->node;
 	int err = cache_peer_message(peer->cache, hdr, body);
-	bool depot;
-	struct seat *seat;
 
-	if (err != -ENOENT)
-		return err;
-	seat = peer_seat(peer, hdr->session, &depot);
-	err = ways_message(node->ways, link, seat, hdr, body);
-	peer_seat_put(seat);
 	if (err != -ENOENT)
 		return err;
 	switch (hdr->type) {
@@ -648,8 +645,14 @@ static int peer_message(void *owner, struct link *link, const struct link_hdr *h
 			report_send(node, peer);
 		return 0;
 	}
-	default:
-		return -EPROTO;
+	default: {
+		bool depot;
+		struct seat *seat = peer_seat(peer, hdr->session, &depot);
+
+		err = ways_message(node->ways, link, seat, hdr, body);
+		peer_seat_put(seat);
+		return err == -ENOENT ? -EPROTO : err;
+	}
 	}
 }
 

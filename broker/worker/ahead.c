@@ -5,17 +5,11 @@
 #include "broker/worker/sync.h"
 #include "gen/msg.h"
 
-void ahead_released(struct worker *w, uint64_t position)
-{
-	__atomic_store_n(&w->ahead.released, position, __ATOMIC_RELAXED);
-	/* Pairs with the fence in intact(): what is written there now comes after. */
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-}
-
 /* Nothing behind @position has been released, so what was read there was a command. */
 static bool intact(const struct worker *w, uint64_t position)
 {
-	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	/* What was read comes before: were it overwritten, the release of it would be seen here. */
+	__atomic_thread_fence(__ATOMIC_ACQUIRE);
 	return __atomic_load_n(&w->ahead.released, __ATOMIC_RELAXED) == position;
 }
 
@@ -49,12 +43,11 @@ bool ahead_look(struct worker *w, uint64_t now_ns)
 	if (now_ns - w->ahead.since_ns < AHEAD_NS || !host_calls_stand(w))
 		return false;
 
-	/* The end of it is as of now; our own position and what lies behind it are private. */
-	struct ring ring = w->c2n;
+	/* The executor's own position in it is the executor's. */
+	struct ring ring = { .ctl = w->c2n.ctl, .bytes = w->c2n.bytes, .size = w->c2n.size, .at = w->ahead.looked, .seen = w->ahead.looked };
 	struct frame_hdr hdr;
 	const uint8_t *frame;
 
-	ring.at = ring.seen = w->ahead.looked;
 	while (ring_peek(&ring, &hdr, &frame) == 1) {
 		struct msg_gleamHostDone m = { 0 };
 		struct reader r = reader_on(frame + ring_frame_head(&hdr), hdr.size - ring_frame_head(&hdr));

@@ -13,7 +13,10 @@
 
 /* Completion thread, as often as it likes. True: a stream goes on. */
 bool ahead_look(struct worker *w, uint64_t now_ns);
-/* Executor: frames before @position of the client's ring may be overwritten from now on. Before it is so. */
-void ahead_released(struct worker *w, uint64_t position);
+/* Executor: frames before @position of the client's ring may be overwritten from now on. Before ring_release(), whose store comes after. */
+static inline void ahead_released(struct worker *w, uint64_t position)
+{
+	__atomic_store_n(&w->ahead.released, position, __ATOMIC_RELEASE);
+}
 
 #endif

@@ -57,10 +57,8 @@ static void end_now(struct worker *w, struct join *join)
 	struct context *c = o && o->ctx < SESSION_CONTEXTS ? &w->contexts[o->ctx] : NULL;
 	CUresult r;
 
-	if (o && host_calls_pending(w, c)) {
-		streams_join(w, c, join);
+	if (o && host_calls_wait(w, c, join))
 		return;
-	}
 	if (o) {
 		struct levels levels = { .w = w, .mipmap = o->driver };
 

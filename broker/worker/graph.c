@@ -162,16 +162,17 @@ static void graph_end(struct worker *w, uint64_t handle)
 
 /*
  * A driver may wait for the context's work before it makes a graph, launches it the first time, changes or frees it, and that work may
- * wait for a host function whose end only this thread hears of: none is outstanding then.
+ * wait for a host function whose end only this thread hears of: none is outstanding then. The context to wait for, or NULL.
  */
-static bool must_wait(struct worker *w, uint64_t handle)
+static struct context *must_wait(struct worker *w, uint64_t handle)
 {
 	struct object *o = object_find(w->tables, OBJECT_GRAPHEXEC, handle);
+	struct context *c = o && o->ctx < SESSION_CONTEXTS ? &w->contexts[o->ctx] : NULL;
 
-	return o && o->ctx < SESSION_CONTEXTS && host_calls_pending(w, &w->contexts[o->ctx]);
+	return c && host_calls_pending(w, c) ? c : NULL;
 }
 
-static struct join *later(struct worker *w, const struct cmd *cmd, struct context *c, void (*done)(struct worker *w, struct join *join))
+static struct join *later(const struct cmd *cmd, const struct context *c, void (*done)(struct worker *w, struct join *join))
 {
 	struct join *join = calloc(1, sizeof(*join));
 
@@ -187,10 +188,8 @@ static void end_now(struct worker *w, struct join *join)
 {
 	struct context *c = &w->contexts[join->b];
 
-	if (c->open && host_calls_pending(w, c)) {
-		streams_join(w, c, join);
+	if (c->open && host_calls_wait(w, c, join))
 		return;
-	}
 	graph_own_free(w, join->object, c->open && join->result == CUDA_SUCCESS && context_use(w, c) == CUDA_SUCCESS);
 	free(join);
 }
@@ -198,10 +197,10 @@ static void end_now(struct worker *w, struct join *join)
 CUresult worker_do_gleamGraphEnd(struct worker *w, struct cmd *cmd, const struct msg_gleamGraphEnd *m)
 {
 	struct graph *g = graph_of(w, m->graph);
+	struct context *c = must_wait(w, m->graph);
 
-	if (g && g->root == g && must_wait(w, m->graph)) {
-		struct context *c = &w->contexts[object_find(w->tables, OBJECT_GRAPHEXEC, m->graph)->ctx];
-		struct join *join = later(w, cmd, c, end_now);
+	if (c && g && g->root == g) {
+		struct join *join = later(cmd, c, end_now);
 
 		if (!join)
 			return CUDA_ERROR_OUT_OF_MEMORY;
@@ -636,10 +635,8 @@ static void make_now(struct worker *w, struct join *join)
 	struct graph *g = graph_of(w, join->a);
 	CUresult r = CUDA_ERROR_CONTEXT_IS_DESTROYED;
 
-	if (g && c->open && host_calls_pending(w, c)) {
-		streams_join(w, c, join);
+	if (g && c->open && host_calls_wait(w, c, join))
 		return;
-	}
 	if (g && !g->exec && c->open)
 		r = context_use(w, c);
 	if (r == CUDA_SUCCESS)
@@ -652,6 +649,7 @@ static void make_now(struct worker *w, struct join *join)
 CUresult worker_do_gleamGraphMake(struct worker *w, struct cmd *cmd, const struct msg_gleamGraphMake *m)
 {
 	struct graph *g = graph_of(w, m->graph);
+	struct context *c;
 
 	if (!g)
 		return CUDA_ERROR_INVALID_HANDLE; /* its beginning failed, and was told */
@@ -660,9 +658,9 @@ CUresult worker_do_gleamGraphMake(struct worker *w, struct cmd *cmd, const struc
 	if (g->failed)
 		return g->failed;
 	g->flags = m->flags;
-	if (must_wait(w, m->graph)) {
-		struct context *c = &w->contexts[object_find(w->tables, OBJECT_GRAPHEXEC, m->graph)->ctx];
-		struct join *join = later(w, cmd, c, make_now);
+	c = must_wait(w, m->graph);
+	if (c) {
+		struct join *join = later(cmd, c, make_now);
 
 		if (!join)
 			return CUDA_ERROR_OUT_OF_MEMORY;

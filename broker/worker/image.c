@@ -543,10 +543,8 @@ static void unload_now(struct worker *w, struct join *join)
 	struct context *c = o && type == OBJECT_MODULE && o->ctx < SESSION_CONTEXTS ? &w->contexts[o->ctx] : NULL;
 
 	/* The driver would wait for what was sent since, too. */
-	if (o && host_calls_pending(w, c)) {
-		streams_join(w, c, join);
+	if (o && host_calls_wait(w, c, join))
 		return;
-	}
 	if (o) {
 		CUresult r = CUDA_SUCCESS;
 

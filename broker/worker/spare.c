@@ -7,17 +7,6 @@
 #include "broker/worker/sync.h"
 #include "gen/worker_bodies.h"
 
-CUresult spare_stream(struct worker *w, struct context *c, unsigned int flags, int priority, CUstream *stream_out)
-{
-	struct spares *s = &c->spares[flags & CU_STREAM_NON_BLOCKING ? 1 : 0];
-
-	if (s->count && host_calls_pending(w, c)) {
-		*stream_out = s->streams[--s->count];
-		return CUDA_SUCCESS;
-	}
-	return w->drv.cuStreamCreateWithPriority(stream_out, flags, priority);
-}
-
 void spare_refill(struct worker *w, struct context *c)
 {
 	if (host_calls_pending(w, c))
@@ -49,15 +38,21 @@ void spare_end(struct worker *w, struct context *c, bool destroy)
 	}
 }
 
+/* A spare one has the default priority: priorities are hints. */
 CUresult worker_do_cuStreamCreateWithPriority(struct worker *w, struct cmd *cmd, const struct msg_cuStreamCreateWithPriority *m)
 {
-	struct context *c = &w->contexts[cmd->hdr->ctx];
+	struct context *c = cmd->hdr->ctx < SESSION_CONTEXTS ? &w->contexts[cmd->hdr->ctx] : NULL;
+	struct spares *s;
 	CUstream born = NULL;
-	CUresult r;
+	CUresult r = CUDA_SUCCESS;
 
-	if (cmd->hdr->ctx == CTX_NONE || !c->open)
+	if (!c || !c->open)
 		return CUDA_ERROR_INVALID_CONTEXT;
-	r = spare_stream(w, c, m->flags, m->priority, &born);
+	s = &c->spares[m->flags & CU_STREAM_NON_BLOCKING ? 1 : 0];
+	if (s->count && host_calls_pending(w, c))
+		born = s->streams[--s->count];
+	else
+		r = w->drv.cuStreamCreateWithPriority(&born, m->flags, m->priority);
 	if (r != CUDA_SUCCESS)
 		return r;
 	if (object_add(w, OBJECT_STREAM, m->phStream, born))

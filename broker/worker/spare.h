@@ -9,8 +9,6 @@
 
 #include "broker/worker/state.h"
 
-/* A stream of the current context, which is @c. A spare one has the default priority, which is a hint. */
-CUresult spare_stream(struct worker *w, struct context *c, unsigned int flags, int priority, CUstream *stream_out);
 /* Before a host function stops a stream of @c, which is current; makes none while another is outstanding. */
 void spare_refill(struct worker *w, struct context *c);
 /* The driver's context is being closed, and the streams with it, or it stays and they are destroyed (@destroy; current). */

@@ -322,3 +322,11 @@ bool host_calls_pending(const struct worker *w, const struct context *c)
 			return true;
 	return false;
 }
+
+bool host_calls_wait(struct worker *w, struct context *c, struct join *join)
+{
+	if (!host_calls_pending(w, c))
+		return false;
+	streams_join(w, c, join);
+	return true;
+}
