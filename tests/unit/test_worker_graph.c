@@ -14,40 +14,6 @@
 
 #define GRAPH(index) handle_make(OBJECT_GRAPHEXEC, 1, index)
 
-static void attach(struct client *c)
-{
-	struct bulk_ref cells = { .offset = 0, .size = SESSION_CELL_SIZE, .cookie = 77 };
-
-	CHECK_EQUAL(wait_reply(c, SEND_FLAGS(c, gleamAttach, FRAME_WANTS_REPLY | FRAME_BULK_DOWN, &cells, .ordinals = 0), NULL), 0);
-	SEND(c, gleamContextOpen, .index = CTX, .device = 0, .flags = 0, .primary = 1);
-}
-
-/* @run in a child of its own: the session's memory lies at fixed addresses. Its worker has to end with @status. */
-static bool graph_run(void (*run)(struct client *c), int status)
-{
-	pid_t child = fork();
-	int got = -1;
-
-	if (child == 0) {
-		struct client c;
-		char word[256];
-		pid_t worker = process_start(&c, "libsoftcuda.so", NULL, word, sizeof(word));
-
-		alarm(60);
-		CHECK(word[0] == 'R');
-		attach(&c);
-		run(&c);
-		if (!status) {
-			__atomic_store_n(&shm_header(&c.shm)->state, SESSION_DEAD, __ATOMIC_RELEASE);
-			shm_wake_all(&c.shm);
-		}
-		CHECK_EQUAL(process_end(&c, worker), status);
-		_exit(0);
-	}
-	waitpid(child, &got, 0);
-	return got == 0;
-}
-
 static void fill(struct client *c, uint64_t graph, uint64_t at, uint32_t value, const uint32_t *needs, uint32_t count)
 {
 	SEND(c, gleamGraphFill, .graph = graph, .index = CTX, .needs = needs, .needs_count = count, .dst = at, .pitch = 16,
@@ -251,22 +217,22 @@ static void a_made_graph_grows(struct client *c)
 
 static void test_graphs(void **state)
 {
-	assert_true(graph_run(described_made_launched, 0));
-	assert_true(graph_run(bodies_run_by_their_condition, 0));
-	assert_true(graph_run(boxes_of_arrays, 0));
-	assert_true(graph_run(failures_of_nodes_come_with_the_make, 0));
+	assert_true(soft_run(described_made_launched, 0));
+	assert_true(soft_run(bodies_run_by_their_condition, 0));
+	assert_true(soft_run(boxes_of_arrays, 0));
+	assert_true(soft_run(failures_of_nodes_come_with_the_make, 0));
 }
 
 static void test_broken_descriptions(void **state)
 {
-	assert_true(graph_run(needs_of_later_nodes, EXIT_PROTOCOL));
-	assert_true(graph_run(edges_backwards, EXIT_PROTOCOL));
-	assert_true(graph_run(a_handle_twice, EXIT_PROTOCOL));
-	assert_true(graph_run(a_place_beyond_the_end, EXIT_PROTOCOL));
-	assert_true(graph_run(a_made_graph_grows, EXIT_PROTOCOL));
-	assert_true(graph_run(body_twice, EXIT_PROTOCOL));
-	assert_true(graph_run(no_bodies, EXIT_PROTOCOL));
-	assert_true(graph_run(condition_of_no_kind, EXIT_PROTOCOL));
+	assert_true(soft_run(needs_of_later_nodes, EXIT_PROTOCOL));
+	assert_true(soft_run(edges_backwards, EXIT_PROTOCOL));
+	assert_true(soft_run(a_handle_twice, EXIT_PROTOCOL));
+	assert_true(soft_run(a_place_beyond_the_end, EXIT_PROTOCOL));
+	assert_true(soft_run(a_made_graph_grows, EXIT_PROTOCOL));
+	assert_true(soft_run(body_twice, EXIT_PROTOCOL));
+	assert_true(soft_run(no_bodies, EXIT_PROTOCOL));
+	assert_true(soft_run(condition_of_no_kind, EXIT_PROTOCOL));
 }
 
 int main(void)

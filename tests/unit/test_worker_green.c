@@ -15,40 +15,6 @@
 
 #define GREEN 5u
 
-static void attach(struct client *c)
-{
-	struct bulk_ref cells = { .offset = 0, .size = SESSION_CELL_SIZE, .cookie = 77 };
-
-	CHECK_EQUAL(wait_reply(c, SEND_FLAGS(c, gleamAttach, FRAME_WANTS_REPLY | FRAME_BULK_DOWN, &cells, .ordinals = 0), NULL), 0);
-	SEND(c, gleamContextOpen, .index = CTX, .device = 0, .flags = 0, .primary = 1);
-}
-
-/* @run in a child of its own: the session's memory lies at fixed addresses. Its worker has to end with @status. */
-static bool green_run(void (*run)(struct client *c), int status)
-{
-	pid_t child = fork();
-	int got = -1;
-
-	if (child == 0) {
-		struct client c;
-		char word[256];
-		pid_t worker = process_start(&c, "libsoftcuda.so", NULL, word, sizeof(word));
-
-		alarm(60);
-		CHECK(word[0] == 'R');
-		attach(&c);
-		run(&c);
-		if (!status) {
-			__atomic_store_n(&shm_header(&c.shm)->state, SESSION_DEAD, __ATOMIC_RELEASE);
-			shm_wake_all(&c.shm);
-		}
-		CHECK_EQUAL(process_end(&c, worker), status);
-		_exit(0);
-	}
-	waitpid(child, &got, 0);
-	return got == 0;
-}
-
 static struct resource_entry resource(struct client *c, uint32_t index)
 {
 	struct resource_entry entry;
@@ -137,14 +103,14 @@ static void more_groups_than_an_answer_holds(struct client *c)
 
 static void test_green_contexts(void **state)
 {
-	assert_true(green_run(parts_work_beside_each_other, 0));
-	assert_true(green_run(wrong_numbers_are_the_programs, 0));
+	assert_true(soft_run(parts_work_beside_each_other, 0));
+	assert_true(soft_run(wrong_numbers_are_the_programs, 0));
 }
 
 static void test_broken_ones(void **state)
 {
-	assert_true(green_run(an_index_twice, EXIT_PROTOCOL));
-	assert_true(green_run(more_groups_than_an_answer_holds, EXIT_PROTOCOL));
+	assert_true(soft_run(an_index_twice, EXIT_PROTOCOL));
+	assert_true(soft_run(more_groups_than_an_answer_holds, EXIT_PROTOCOL));
 }
 
 int main(void)

@@ -568,3 +568,36 @@ const char *__lsan_default_suppressions(void)
 	return "leak:module_read\nleak:cuLibraryLoadData\n";
 }
 #endif
+
+static void soft_attach(struct client *c)
+{
+	struct bulk_ref cells = { .offset = 0, .size = SESSION_CELL_SIZE, .cookie = 77 };
+
+	CHECK_EQUAL(wait_reply(c, SEND_FLAGS(c, gleamAttach, FRAME_WANTS_REPLY | FRAME_BULK_DOWN, &cells, .ordinals = 0), NULL), 0);
+	SEND(c, gleamContextOpen, .index = CTX, .device = 0, .flags = 0, .primary = 1);
+}
+
+bool soft_run(void (*run)(struct client *c), int status)
+{
+	pid_t child = fork();
+	int got = -1;
+
+	if (child == 0) {
+		struct client c;
+		char word[256];
+		pid_t worker = process_start(&c, "libsoftcuda.so", NULL, word, sizeof(word));
+
+		alarm(60);
+		CHECK(word[0] == 'R');
+		soft_attach(&c);
+		run(&c);
+		if (!status) {
+			__atomic_store_n(&shm_header(&c.shm)->state, SESSION_DEAD, __ATOMIC_RELEASE);
+			shm_wake_all(&c.shm);
+		}
+		CHECK_EQUAL(process_end(&c, worker), status);
+		_exit(0);
+	}
+	waitpid(child, &got, 0);
+	return got == 0;
+}

@@ -136,4 +136,10 @@ uint32_t read_u32(struct client *c, uint64_t stream, uint64_t at);
 struct bulk_ref up_take(struct client *c, uint32_t size);
 void up_land(struct client *c, const struct bulk_ref *ref, const void *bytes);
 
+/*
+ * @run in a child of its own (the session's memory lies at fixed addresses), with a worker on the software GPU that is attached and has
+ * the primary context CTX open. The worker has to end with @status.
+ */
+bool soft_run(void (*run)(struct client *c), int status);
+
 #endif
