@@ -591,7 +591,7 @@ static void wrong_check(void)
 	EXPECT(cuGraphAddNode_v2(&node, graph, NULL, NULL, 0, &p), CUDA_ERROR_INVALID_VALUE);
 	p = branch(handle, (CUgraphConditionalNodeType)3, 1);
 	EXPECT(cuGraphAddNode_v2(&node, graph, NULL, NULL, 0, &p), CUDA_ERROR_INVALID_VALUE);
-	/* 580 on an H200 takes that one, and no other node of that graph any more. */
+	/* 580 on an H200 takes that one, and then refused the next node of that graph. */
 	p = branch(strange, CU_GRAPH_COND_TYPE_IF, 1);
 	if (prog_on_gleam())
 		EXPECT(cuGraphAddNode_v2(&node, graph, NULL, NULL, 0, &p), CUDA_ERROR_INVALID_VALUE);
