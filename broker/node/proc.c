@@ -262,7 +262,7 @@ static void environment_make(const char *const *more, char **out)
 	 * an H200 1.2 s instead of 0.45, and of sixteen that are made at once most fail after half a minute, for lack of memory as it says.
 	 */
 	static char fixed[][48] = { "PATH=/usr/bin:/bin", "HOME=/nonexistent", "LC_ALL=C" };
-	static const char *const kept[] = { "GLEAM_LOG", "GLEAM_SOFTGPU_", "ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS" };
+	static const char *const kept[] = { "GLEAM_LOG", "GLEAM_SOFTGPU_", "GLEAM_WORKER_COSTS", "ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS" };
 	int count = 0;
 
 	for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++)

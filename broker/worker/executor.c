@@ -21,6 +21,7 @@
 #include "broker/worker/ahead.h"
 #include "broker/worker/completion.h"
 #include "broker/worker/copy.h"
+#include "broker/worker/cost.h"
 #include "broker/worker/fault.h"
 #include "broker/worker/grant.h"
 #include "broker/worker/graph.h"
@@ -728,8 +729,11 @@ static bool ring_play(struct worker *w, struct ring *ring, bool side)
 	while (count < ROUND_FRAMES && w->parked_bytes < PARKED_BYTES_MAX && !w->stalled && !w->exit_code) {
 		struct frame_hdr hdr;
 		const uint8_t *shared;
-		int got = ring_peek(ring, &hdr, &shared);
+		int got;
 
+		if (__builtin_expect(cost_on, 0))
+			cost_looks();
+		got = ring_peek(ring, &hdr, &shared);
 		if (got == 0)
 			break;
 		if (got < 0) {
@@ -742,6 +746,8 @@ static bool ring_play(struct worker *w, struct ring *ring, bool side)
 		memcpy(w->frame, shared, hdr.size);
 		memcpy(w->frame, &hdr, sizeof(hdr));
 		ring_next(ring, &hdr);
+		if (__builtin_expect(cost_on, 0))
+			cost_fetched();
 		/* Daemon and client have a ring each: what the one may say is not for the other. */
 		if (shared_memory && side != (hdr.seq == 0)) {
 			broken(&hdr, side ? "no sequence number" : "a sequence number", !side, hdr.seq);
@@ -752,6 +758,8 @@ static bool ring_play(struct worker *w, struct ring *ring, bool side)
 			w->exit_code = EXIT_PROTOCOL;
 			break;
 		}
+		if (__builtin_expect(cost_on, 0))
+			cost_done(hdr.op);
 		count++;
 	}
 	if (count) {
@@ -856,6 +864,8 @@ int executor_run(struct worker *w)
 			continue;
 		}
 		idle = true;
+		if (__builtin_expect(cost_on, 0))
+			cost_idle();
 		if (__atomic_load_n(&w->direct_failed, __ATOMIC_RELAXED))
 			return EXIT_PROTOCOL;
 		if (w->exit_code)

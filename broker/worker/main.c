@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "broker/worker/confine.h"
+#include "broker/worker/cost.h"
 #include "broker/worker/executor.h"
 #include "broker/worker/note.h"
 #include "broker/worker/print.h"
@@ -166,6 +167,7 @@ int main(int argc, char **argv)
 
 	int code = executor_run(&w);
 
+	cost_report();
 	note(&w, "the session is over (%d)", code);
 	/* The process's end frees everything, also what the GPU still waits for; the driver's own way out might wait with it. */
 	_exit(code);

@@ -10,6 +10,7 @@
 #include "broker/worker/completion.h"
 #include "broker/worker/context.h"
 #include "broker/worker/copy.h"
+#include "broker/worker/cost.h"
 #include "broker/worker/device.h"
 #include "broker/worker/grant.h"
 #include "broker/worker/green.h"
@@ -135,6 +136,8 @@ int worker_start(struct worker *w, int session_fd, const uint8_t *protocol_hash,
 	shm_ring_side_c2n(&w->shm, &w->side_c2n);
 	shm_ring_side_n2c(&w->shm, &w->side_n2c);
 	err = driver_open(w, driver, why, size);
+	if (!err)
+		cost_start(&w->drv);
 	if (!err)
 		err = devices_start(w, why, size);
 	if (!err)

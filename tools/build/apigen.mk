@@ -8,7 +8,7 @@ APIGEN_FROM := $(APIGEN_TOML) libgleamcuda/api/numbers.lock broker/proto/cuda_ab
 
 GEN_STUBS := $(patsubst libgleamcuda/api/%.toml,$(O)/gen/stubs_%.c,$(filter-out %/internal.toml,$(APIGEN_TOML)))
 GEN_LIBRARY := $(GEN_STUBS) $(addprefix $(O)/gen/,ops.c api.c procaddr.c trace_args.c)
-GEN_WORKER := $(addprefix $(O)/gen/,ops.c dispatch.c drv.c)
+GEN_WORKER := $(addprefix $(O)/gen/,ops.c dispatch.c drv.c drv_timed.c)
 GEN_PRINT := $(O)/gen/print.c $(O)/gen/ops.c
 GEN_EXPORT_MAP := $(O)/gen/export.map
 

@@ -15,6 +15,7 @@ TEST_TOOL_SOURCES := tests/lib/control.c tests/lib/value.c
 
 $(eval $(call program,tests/lab/lanem,$(sort $(wildcard tests/lab/lanem*.c)) $(TEST_TOOL_SOURCES),))
 $(eval $(call program,tests/lab/rawtcp,tests/lab/rawtcp.c,))
+$(eval $(call program,tests/lab/launchcost,tests/lab/launchcost.c,-ldl))
 $(eval $(call program,tests/fault/gleam-chaos,$(sort $(wildcard tests/fault/chaos*.c)) $(TEST_TOOL_SOURCES),))
 $(eval $(call unit,test_lanem_lane,tests/unit/test_lanem_lane.c tests/lab/lanem_lane.c,))
 $(eval $(call unit,test_lanem_conf,tests/unit/test_lanem_conf.c tests/lab/lanem_conf.c tests/lib/value.c,))
