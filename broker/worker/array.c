@@ -7,6 +7,7 @@
  */
 #include <stdlib.h>
 
+#include "broker/worker/box.h"
 #include "broker/worker/copy.h"
 #include "broker/worker/fault.h"
 #include "broker/worker/state.h"
@@ -184,24 +185,13 @@ CUresult worker_do_gleamArrayDown(struct worker *w, struct cmd *cmd, const struc
 
 CUresult worker_do_gleamArrayCopy(struct worker *w, struct cmd *cmd, const struct msg_gleamArrayCopy *m)
 {
-	CUDA_MEMCPY3D copy = {
-		.srcMemoryType = m->src_array ? CU_MEMORYTYPE_ARRAY : CU_MEMORYTYPE_DEVICE, .srcDevice = m->src,
-		.srcPitch = m->src_pitch, .srcHeight = m->src_height, .srcXInBytes = m->src_x, .srcY = m->src_y,
-		.srcZ = m->src_z,
-		.dstMemoryType = m->dst_array ? CU_MEMORYTYPE_ARRAY : CU_MEMORYTYPE_DEVICE, .dstDevice = m->dst,
-		.dstPitch = m->dst_pitch, .dstHeight = m->dst_height, .dstXInBytes = m->dst_x, .dstY = m->dst_y,
-		.dstZ = m->dst_z,
-		.WidthInBytes = m->width, .Height = m->rows, .Depth = m->depth,
-	};
-	void *src, *dst;
+	CUDA_MEMCPY3D copy = BOX_OF(m);
 
-	if (!object_get(w, OBJECT_ARRAY, m->src_array, true, &src) || !object_get(w, OBJECT_ARRAY, m->dst_array, true, &dst))
+	if (!box_arrays(w, m->src_array, m->dst_array, &copy))
 		return CUDA_ERROR_INVALID_HANDLE;
-	copy.srcArray = src;
-	copy.dstArray = dst;
-	if (!src)
+	if (!copy.srcArray)
 		peer_copies(w, cmd, m->src);
-	if (!dst)
+	if (!copy.dstArray)
 		peer_copies(w, cmd, m->dst);
 	return w->drv.cuMemcpy3DAsync_v2(&copy, cmd->stream);
 }

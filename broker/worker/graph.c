@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "broker/worker/box.h"
 #include "broker/worker/completion.h"
 #include "broker/worker/context.h"
 #include "broker/worker/launch.h"
@@ -495,28 +496,17 @@ CUresult worker_do_gleamGraphCopy(struct worker *w, struct cmd *cmd, const struc
 
 CUresult worker_do_gleamGraphBox(struct worker *w, struct cmd *cmd, const struct msg_gleamGraphBox *m)
 {
-	CUDA_MEMCPY3D p = {
-		.srcMemoryType = m->src_array ? CU_MEMORYTYPE_ARRAY : CU_MEMORYTYPE_DEVICE, .srcDevice = m->src,
-		.srcPitch = m->src_pitch, .srcHeight = m->src_height, .srcXInBytes = m->src_x, .srcY = m->src_y,
-		.srcZ = m->src_z,
-		.dstMemoryType = m->dst_array ? CU_MEMORYTYPE_ARRAY : CU_MEMORYTYPE_DEVICE, .dstDevice = m->dst,
-		.dstPitch = m->dst_pitch, .dstHeight = m->dst_height, .dstXInBytes = m->dst_x, .dstY = m->dst_y,
-		.dstZ = m->dst_z,
-		.WidthInBytes = m->width, .Height = m->rows, .Depth = m->depth,
-	};
+	CUDA_MEMCPY3D p = BOX_OF(m);
 	struct place place;
 	CUgraphNode node = NULL;
-	void *src, *dst;
 	CUresult r = place_find(w, m->graph, m->index, m->needs, m->needs_count, &place);
 
 	if (r != CUDA_SUCCESS)
 		return r;
 	if (place.graph->root->failed)
 		return CUDA_SUCCESS;
-	if (!object_get(w, OBJECT_ARRAY, m->src_array, true, &src) || !object_get(w, OBJECT_ARRAY, m->dst_array, true, &dst))
+	if (!box_arrays(w, m->src_array, m->dst_array, &p))
 		return place_filled(&place, NULL, CU_GRAPH_NODE_TYPE_MEMCPY, CUDA_ERROR_INVALID_HANDLE);
-	p.srcArray = src;
-	p.dstArray = dst;
 	r = w->drv.cuGraphAddMemcpyNode(&node, place.graph->graph, place.needs, place.need_count, &p, place.context);
 	return place_filled(&place, node, CU_GRAPH_NODE_TYPE_MEMCPY, r);
 }
