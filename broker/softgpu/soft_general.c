@@ -12,6 +12,36 @@ static bool is_clean(const CUgraphNodeParams *params)
 	return params && !params->reserved0[0] && !params->reserved0[1] && !params->reserved0[2] && !params->reserved2;
 }
 
+/* ---- the older forms of what a node has: the same fields, or the first of them ---- */
+
+static const CUDA_KERNEL_NODE_PARAMS *kernel_of(const CUgraphNodeParams *p)
+{
+	return (const CUDA_KERNEL_NODE_PARAMS *)(const void *)&p->kernel;
+}
+
+static CUDA_MEMSET_NODE_PARAMS fill_of(const CUgraphNodeParams *p)
+{
+	CUDA_MEMSET_NODE_PARAMS fill;
+
+	memcpy(&fill, &p->memset, sizeof(fill));
+	return fill;
+}
+
+static CUDA_HOST_NODE_PARAMS host_of(const CUgraphNodeParams *p)
+{
+	return (CUDA_HOST_NODE_PARAMS){ p->host.fn, p->host.userData };
+}
+
+static CUDA_BATCH_MEM_OP_NODE_PARAMS words_of(const CUgraphNodeParams *p)
+{
+	CUDA_BATCH_MEM_OP_NODE_PARAMS words;
+
+	memcpy(&words, &p->memOp, sizeof(words));
+	return words;
+}
+
+/* ---- adding and changing ---- */
+
 static CUresult branch_add(CUgraphNode *node, CUgraph graph, const CUgraphNode *needs, size_t count,
 			   CUDA_CONDITIONAL_NODE_PARAMS *params)
 {
@@ -40,14 +70,14 @@ SOFT_API(cuGraphAddNode_v2, CUgraphNode *node, CUgraph graph, const CUgraphNode 
 			return CUDA_ERROR_NOT_SUPPORTED;
 	switch ((int)p->type) {
 	case CU_GRAPH_NODE_TYPE_KERNEL:
-		return cuGraphAddKernelNode_v2(node, graph, needs, count, (const CUDA_KERNEL_NODE_PARAMS *)(const void *)&p->kernel);
+		return cuGraphAddKernelNode_v2(node, graph, needs, count, kernel_of(p));
 	case CU_GRAPH_NODE_TYPE_MEMCPY:
 		return cuGraphAddMemcpyNode(node, graph, needs, count, &p->memcpy.copyParams, p->memcpy.copyCtx);
 	case CU_GRAPH_NODE_TYPE_MEMSET:
-		memcpy(&fill, &p->memset, sizeof(fill));
+		fill = fill_of(p);
 		return cuGraphAddMemsetNode(node, graph, needs, count, &fill, p->memset.ctx);
 	case CU_GRAPH_NODE_TYPE_HOST:
-		host = (CUDA_HOST_NODE_PARAMS){ p->host.fn, p->host.userData };
+		host = host_of(p);
 		return cuGraphAddHostNode(node, graph, needs, count, &host);
 	case CU_GRAPH_NODE_TYPE_GRAPH:
 		if (p->graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE)
@@ -60,7 +90,7 @@ SOFT_API(cuGraphAddNode_v2, CUgraphNode *node, CUgraph graph, const CUgraphNode 
 	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
 		return cuGraphAddEventRecordNode(node, graph, needs, count, p->eventRecord.event);
 	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
-		memcpy(&words, &p->memOp, sizeof(words));
+		words = words_of(p);
 		return cuGraphAddBatchMemOpNode(node, graph, needs, count, &words);
 	case CU_GRAPH_NODE_TYPE_CONDITIONAL:
 		return branch_add(node, graph, needs, count, &p->conditional);
@@ -79,8 +109,10 @@ SOFT_API(cuGraphAddNode, CUgraphNode *node, CUgraph graph, const CUgraphNode *ne
 	return cuGraphAddNode_v2(node, graph, needs, NULL, count, p);
 }
 
-SOFT_API(cuGraphNodeSetParams, CUgraphNode node, CUgraphNodeParams *p)
+/* Of the made graph *@exec, or of the node itself where @exec is NULL. */
+static CUresult params_set(const CUgraphExec *exec, CUgraphNode node, CUgraphNodeParams *p)
 {
+	const CUDA_KERNEL_NODE_PARAMS *kernel;
 	CUDA_BATCH_MEM_OP_NODE_PARAMS words;
 	CUDA_MEMSET_NODE_PARAMS fill;
 	CUDA_HOST_NODE_PARAMS host;
@@ -90,55 +122,38 @@ SOFT_API(cuGraphNodeSetParams, CUgraphNode node, CUgraphNodeParams *p)
 		return CUDA_ERROR_INVALID_VALUE;
 	switch ((int)p->type) {
 	case CU_GRAPH_NODE_TYPE_KERNEL:
-		return cuGraphKernelNodeSetParams_v2(node, (const CUDA_KERNEL_NODE_PARAMS *)(const void *)&p->kernel);
+		kernel = kernel_of(p);
+		return exec ? cuGraphExecKernelNodeSetParams_v2(*exec, node, kernel) : cuGraphKernelNodeSetParams_v2(node, kernel);
 	case CU_GRAPH_NODE_TYPE_MEMCPY:
-		return cuGraphMemcpyNodeSetParams(node, &p->memcpy.copyParams);
+		return exec ? cuGraphExecMemcpyNodeSetParams(*exec, node, &p->memcpy.copyParams, p->memcpy.copyCtx) :
+			      cuGraphMemcpyNodeSetParams(node, &p->memcpy.copyParams);
 	case CU_GRAPH_NODE_TYPE_MEMSET:
-		memcpy(&fill, &p->memset, sizeof(fill));
-		return cuGraphMemsetNodeSetParams(node, &fill);
+		fill = fill_of(p);
+		return exec ? cuGraphExecMemsetNodeSetParams(*exec, node, &fill, p->memset.ctx) :
+			      cuGraphMemsetNodeSetParams(node, &fill);
 	case CU_GRAPH_NODE_TYPE_HOST:
-		host = (CUDA_HOST_NODE_PARAMS){ p->host.fn, p->host.userData };
-		return cuGraphHostNodeSetParams(node, &host);
+		host = host_of(p);
+		return exec ? cuGraphExecHostNodeSetParams(*exec, node, &host) : cuGraphHostNodeSetParams(node, &host);
 	case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
-		return cuGraphEventWaitNodeSetEvent(node, p->eventWait.event);
+		return exec ? cuGraphExecEventWaitNodeSetEvent(*exec, node, p->eventWait.event) :
+			      cuGraphEventWaitNodeSetEvent(node, p->eventWait.event);
 	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
-		return cuGraphEventRecordNodeSetEvent(node, p->eventRecord.event);
+		return exec ? cuGraphExecEventRecordNodeSetEvent(*exec, node, p->eventRecord.event) :
+			      cuGraphEventRecordNodeSetEvent(node, p->eventRecord.event);
 	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
-		memcpy(&words, &p->memOp, sizeof(words));
-		return cuGraphBatchMemOpNodeSetParams(node, &words);
+		words = words_of(p);
+		return exec ? cuGraphExecBatchMemOpNodeSetParams(*exec, node, &words) : cuGraphBatchMemOpNodeSetParams(node, &words);
 	default:
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 }
 
+SOFT_API(cuGraphNodeSetParams, CUgraphNode node, CUgraphNodeParams *p)
+{
+	return params_set(NULL, node, p);
+}
+
 SOFT_API(cuGraphExecNodeSetParams, CUgraphExec exec, CUgraphNode node, CUgraphNodeParams *p)
 {
-	CUDA_BATCH_MEM_OP_NODE_PARAMS words;
-	CUDA_MEMSET_NODE_PARAMS fill;
-	CUDA_HOST_NODE_PARAMS host;
-
-	TRY(soft_ready());
-	if (!is_clean(p))
-		return CUDA_ERROR_INVALID_VALUE;
-	switch ((int)p->type) {
-	case CU_GRAPH_NODE_TYPE_KERNEL:
-		return cuGraphExecKernelNodeSetParams_v2(exec, node, (const CUDA_KERNEL_NODE_PARAMS *)(const void *)&p->kernel);
-	case CU_GRAPH_NODE_TYPE_MEMCPY:
-		return cuGraphExecMemcpyNodeSetParams(exec, node, &p->memcpy.copyParams, p->memcpy.copyCtx);
-	case CU_GRAPH_NODE_TYPE_MEMSET:
-		memcpy(&fill, &p->memset, sizeof(fill));
-		return cuGraphExecMemsetNodeSetParams(exec, node, &fill, p->memset.ctx);
-	case CU_GRAPH_NODE_TYPE_HOST:
-		host = (CUDA_HOST_NODE_PARAMS){ p->host.fn, p->host.userData };
-		return cuGraphExecHostNodeSetParams(exec, node, &host);
-	case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
-		return cuGraphExecEventWaitNodeSetEvent(exec, node, p->eventWait.event);
-	case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
-		return cuGraphExecEventRecordNodeSetEvent(exec, node, p->eventRecord.event);
-	case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
-		memcpy(&words, &p->memOp, sizeof(words));
-		return cuGraphExecBatchMemOpNodeSetParams(exec, node, &words);
-	default:
-		return CUDA_ERROR_INVALID_VALUE;
-	}
+	return params_set(&exec, node, p);
 }
