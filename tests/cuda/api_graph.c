@@ -3,28 +3,18 @@
  * Graphs: parameters of nodes of every kind read back, changed in the graph and in what was made of it, with the result that a
  * launch then has; user objects; memory nodes.
  */
-#include "tests/cuda/prog.h"
+#include "tests/cuda/pieces.h"
 
 static CUcontext context;
 static CUdevice device;
 static CUstream stream;
 static CUfunction fill;
 
-static unsigned int word(CUdeviceptr at)
+/* When the stream has come to its end. */
+static unsigned int last_word(CUdeviceptr at)
 {
-	unsigned int value = 0;
-
 	MUST(cuStreamSynchronize(stream));
-	MUST(cuMemcpyDtoH(&value, at, 4));
-	return value;
-}
-
-static CUgraphExec made(CUgraph graph)
-{
-	CUgraphExec exec;
-
-	MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));
-	return exec;
+	return word(at);
 }
 
 static void launch(CUgraphExec exec)
@@ -62,7 +52,7 @@ static void fills_and_copies(CUdeviceptr a, CUdeviceptr b)
 	MUST(cuGraphAddMemsetNode(&setter, graph, NULL, 0, &set, context));
 	MUST(cuGraphAddMemcpyNode(&copier, graph, &setter, 1, &copy, context));
 	once(graph);
-	CHECK(word(a) == 11 && word(b + 12) == 11, "a fill and a copy: %u %u", word(a), word(b + 12));
+	CHECK(last_word(a) == 11 && last_word(b + 12) == 11, "a fill and a copy: %u %u", last_word(a), last_word(b + 12));
 	set.value = 22;
 	EXPECT(cuGraphMemsetNodeSetParams(setter, &set), CUDA_SUCCESS);
 	EXPECT(cuGraphMemsetNodeGetParams(setter, &set_back), CUDA_SUCCESS);
@@ -72,7 +62,7 @@ static void fills_and_copies(CUdeviceptr a, CUdeviceptr b)
 	EXPECT(cuGraphMemcpyNodeGetParams(copier, &copy_back), CUDA_SUCCESS);
 	CHECK(copy_back.dstDevice == b + 16 && copy_back.WidthInBytes == 16, "a copy to %#llx", copy_back.dstDevice);
 	once(graph);
-	CHECK(word(a) == 22 && word(b + 16) == 22 && word(b) == 11, "after the change: %u %u", word(a), word(b + 16));
+	CHECK(last_word(a) == 22 && last_word(b + 16) == 22 && last_word(b) == 11, "after the change: %u %u", last_word(a), last_word(b + 16));
 	memset(&any, 0, sizeof(any));
 	any.type = CU_GRAPH_NODE_TYPE_MEMSET;
 	any.memset.dst = a;
@@ -83,7 +73,7 @@ static void fills_and_copies(CUdeviceptr a, CUdeviceptr b)
 	any.memset.ctx = context;
 	EXPECT(cuGraphNodeSetParams(setter, &any), CUDA_SUCCESS);
 	once(graph);
-	CHECK(word(a) == 33, "after the change by the general form: %u", word(a));
+	CHECK(last_word(a) == 33, "after the change by the general form: %u", last_word(a));
 	EXPECT(cuGraphMemsetNodeSetParams(copier, &set), CUDA_ERROR_INVALID_VALUE);
 	MUST(cuGraphDestroy(graph));
 }
@@ -142,7 +132,7 @@ static void kernels(CUdeviceptr a)
 	EXPECT(cuGraphKernelNodeGetAttribute(two, CU_KERNEL_NODE_ATTRIBUTE_PRIORITY, &got), CUDA_SUCCESS);
 	CHECK(got.priority == greatest, "a copied priority of %d", got.priority);
 	once(graph);
-	CHECK(word(a) == 6, "two kernels: %u", word(a));
+	CHECK(last_word(a) == 6, "two kernels: %u", last_word(a));
 	MUST(cuGraphDestroy(graph));
 }
 
@@ -174,7 +164,7 @@ static void events_and_children(CUdeviceptr a)
 	EXPECT(cuGraphExecGetFlags(exec, &flags), CUDA_SUCCESS);
 	CHECK(flags == 0, "flags %llu", (unsigned long long)flags);
 	launch(exec);
-	CHECK(word(a) == 1 && cuEventQuery(two) == CUDA_SUCCESS, "events and a child: %u", word(a));
+	CHECK(last_word(a) == 1 && cuEventQuery(two) == CUDA_SUCCESS, "events and a child: %u", last_word(a));
 	/* In what was made: another event, another child of the same form. */
 	EXPECT(cuGraphExecEventRecordNodeSetEvent(exec, recorder, one), CUDA_SUCCESS);
 	EXPECT(cuGraphExecEventWaitNodeSetEvent(exec, waiter, one), CUDA_SUCCESS);
@@ -182,7 +172,7 @@ static void events_and_children(CUdeviceptr a)
 	MUST(cuGraphMemsetNodeSetParams(child_setter, &set));
 	EXPECT(cuGraphExecChildGraphNodeSetParams(exec, child_node, child), CUDA_SUCCESS);
 	launch(exec);
-	CHECK(word(a) == 9, "another child: %u", word(a));
+	CHECK(last_word(a) == 9, "another child: %u", last_word(a));
 	MUST(cuGraphExecDestroy(exec));
 	MUST(cuGraphDestroy(graph));
 	MUST(cuGraphDestroy(child));
@@ -210,11 +200,11 @@ static void words(CUdeviceptr a)
 	CHECK(back.count == 1, "%u words", back.count);
 	exec = made(graph);
 	launch(exec);
-	CHECK(word(a) == 42, "a word: %u", word(a));
+	CHECK(last_word(a) == 42, "a word: %u", last_word(a));
 	op.writeValue.value = 43;
 	EXPECT(cuGraphExecBatchMemOpNodeSetParams(exec, node, &params), CUDA_SUCCESS);
 	launch(exec);
-	CHECK(word(a) == 43, "a word after the change: %u", word(a));
+	CHECK(last_word(a) == 43, "a word after the change: %u", last_word(a));
 	MUST(cuGraphExecDestroy(exec));
 	MUST(cuGraphDestroy(graph));
 }
@@ -290,7 +280,7 @@ static void instantiate_forms(CUdeviceptr a)
 	EXPECT(cuGraphInstantiateWithParams(&two, graph, &params), CUDA_SUCCESS);
 	CHECK(params.result_out == CUDA_GRAPH_INSTANTIATE_SUCCESS, "result %d", (int)params.result_out);
 	launch(two);
-	CHECK(word(a) == 77, "made with parameters: %u", word(a));
+	CHECK(last_word(a) == 77, "made with parameters: %u", last_word(a));
 	launch(one);
 	EXPECT(cuGraphExecDestroy(one), CUDA_SUCCESS);
 	EXPECT(cuGraphExecDestroy(two), CUDA_SUCCESS);

@@ -4,7 +4,7 @@
  * launched again; and wrong uses. What the bodies compute is compared with the same steps on the CPU. Where CUDA's manual says that a
  * use is wrong and not by which code that is told, the code is held against Gleam and the software GPU, and a real driver's is printed.
  */
-#include "tests/cuda/prog.h"
+#include "tests/cuda/pieces.h"
 
 #define STEP(x, add) ((x) * 3u + (add))
 
@@ -31,20 +31,6 @@ static CUdeviceptr word_new(unsigned int value)
 	MUST(cuMemsetD32(at, value, 64));
 	MUST(cuCtxSynchronize());
 	return at;
-}
-
-static unsigned int word(CUdeviceptr at)
-{
-	unsigned int value;
-
-	MUST(cuMemcpyDtoH(&value, at, sizeof(value)));
-	return value;
-}
-
-static void word_set(CUdeviceptr at, unsigned int value)
-{
-	MUST(cuMemcpyHtoD(at, &value, sizeof(value)));
-	MUST(cuCtxSynchronize());
 }
 
 static CUgraphNode kernel(CUgraph graph, CUfunction function, void **params, const CUgraphNode *need)
@@ -118,22 +104,6 @@ static CUgraph graph_new(void)
 
 	MUST(cuGraphCreate(&graph, 0));
 	return graph;
-}
-
-static CUgraphExec made(CUgraph graph)
-{
-	CUgraphExec exec;
-
-	MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));
-	return exec;
-}
-
-static CUstream stream_new(void)
-{
-	CUstream stream;
-
-	MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	return stream;
 }
 
 static void run(CUgraphExec exec, CUstream stream)

@@ -6,7 +6,7 @@
  */
 #include <pthread.h>
 
-#include "tests/cuda/prog.h"
+#include "tests/cuda/pieces.h"
 
 #define WORDS 4096u
 
@@ -28,21 +28,6 @@ static void chain_on(CUstream stream, CUdeviceptr data, unsigned int value)
 	MUST(cuLaunchKernel(chain, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL));
 }
 
-static unsigned int word(CUdeviceptr at)
-{
-	unsigned int value;
-
-	MUST(cuMemcpyDtoH(&value, at, sizeof(value)));
-	return value;
-}
-
-/* Before work on streams that don't wait for the legacy one: a copy from pageable memory may return early. */
-static void word_set(CUdeviceptr at, unsigned int value)
-{
-	MUST(cuMemcpyHtoD(at, &value, sizeof(value)));
-	MUST(cuCtxSynchronize());
-}
-
 static CUdeviceptr buffer(size_t size)
 {
 	CUdeviceptr at;
@@ -51,22 +36,6 @@ static CUdeviceptr buffer(size_t size)
 	MUST(cuMemsetD8(at, 0, size));
 	MUST(cuCtxSynchronize());
 	return at;
-}
-
-static CUstream stream_new(void)
-{
-	CUstream stream;
-
-	MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	return stream;
-}
-
-static CUgraphExec made(CUgraph graph)
-{
-	CUgraphExec exec;
-
-	MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));
-	return exec;
 }
 
 /* ---- captures ---- */

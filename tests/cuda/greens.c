@@ -4,7 +4,7 @@
  * modules that they share with the primary context, events of whole contexts, and wrong uses. Results are compared with the same
  * steps on the CPU. What a split gives differs between devices: it is checked against what the device says of itself.
  */
-#include "tests/cuda/prog.h"
+#include "tests/cuda/pieces.h"
 
 #define WORDS 65536u
 
@@ -20,14 +20,6 @@ static CUdeviceptr buffer(void)
 	MUST(cuMemsetD8(at, 0, WORDS * 4));
 	MUST(cuCtxSynchronize());
 	return at;
-}
-
-static unsigned int word(CUdeviceptr at)
-{
-	unsigned int value;
-
-	MUST(cuMemcpyDtoH(&value, at, sizeof(value)));
-	return value;
 }
 
 static void chain_on(CUstream stream, CUdeviceptr data, unsigned int value)

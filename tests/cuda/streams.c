@@ -5,7 +5,7 @@
  */
 #include <pthread.h>
 
-#include "tests/cuda/prog.h"
+#include "tests/cuda/pieces.h"
 
 static CUfunction spin, fill, chain;
 
@@ -22,14 +22,6 @@ static void fill_on(CUstream stream, CUdeviceptr out, unsigned int value, unsign
 	void *params[] = { &out, &value, &n };
 
 	MUST(cuLaunchKernel(fill, 1, 1, 1, 128, 1, 1, 0, stream, params, NULL));
-}
-
-static unsigned int word(CUdeviceptr at)
-{
-	unsigned int value;
-
-	MUST(cuMemcpyDtoH(&value, at, sizeof(value)));
-	return value;
 }
 
 static void chain_check(CUstream stream)
