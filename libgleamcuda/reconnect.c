@@ -19,6 +19,7 @@
 
 #include "broker/lib/clock.h"
 #include "broker/lib/codec.h"
+#include "broker/lib/fdpass.h"
 #include "gen/ops.h"
 #include "libgleamcuda/log.h"
 #include "libgleamcuda/session.h"
@@ -139,44 +140,25 @@ static int try_connect(const char *path)
 static int ask(int fd, int memory)
 {
 	uint8_t packet[64] __attribute__((aligned(8)));
-	union {
-		struct cmsghdr align;
-		char bytes[CMSG_SPACE(sizeof(int))];
-	} control = { 0 };
 	struct writer w = writer_on(packet, sizeof(packet));
-	struct iovec iov = { .iov_base = packet };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control) };
-	struct cmsghdr *cmsg = &control.align;
 
 	put_u32(&w, LOCAL_RETURN);
 	put_u32(&w, LINK_VERSION);
 	put_block(&w, protocol_hash, sizeof(protocol_hash));
 	put_u32(&w, (uint32_t)getpid());
-	iov.iov_len = w.at;
-	cmsg->cmsg_level = SOL_SOCKET;
-	cmsg->cmsg_type = SCM_RIGHTS;
-	cmsg->cmsg_len = CMSG_LEN(sizeof(memory));
-	memcpy(CMSG_DATA(cmsg), &memory, sizeof(memory));
-	return sendmsg(fd, &msg, MSG_NOSIGNAL) == (ssize_t)w.at ? 0 : -errno;
+	return fds_send(fd, packet, w.at, &memory, 1, 0);
 }
 
 /* The doorbell; -ECONNREFUSED: it doesn't go on with the session, and @why says why; else -errno. */
 static int answer(int fd, uint64_t until_ns, char *why, size_t why_size)
 {
 	uint8_t packet[4096] __attribute__((aligned(8)));
-	union {
-		struct cmsghdr align;
-		char bytes[CMSG_SPACE(sizeof(int))];
-	} control;
-	struct iovec iov = { .iov_base = packet, .iov_len = sizeof(packet) };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control) };
 	struct pollfd poll_fd = { .fd = fd, .events = POLLIN };
-	const struct cmsghdr *cmsg;
 	struct reader r;
 	uint32_t type;
 	const char *text;
 	ssize_t size;
-	int bell = -1;
+	int bell;
 
 	/* It must not be left once it was asked: for it our end of the socket is the program's. */
 	for (;;) {
@@ -188,12 +170,9 @@ static int answer(int fd, uint64_t until_ns, char *why, size_t why_size)
 		if (ready == 0 || errno != EINTR)
 			return -ETIMEDOUT;
 	}
-	size = recvmsg(fd, &msg, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+	size = fds_recv(fd, packet, sizeof(packet), &bell, 1, MSG_DONTWAIT);
 	if (size <= 0)
-		return size < 0 ? -errno : -ECONNRESET;
-	cmsg = CMSG_FIRSTHDR(&msg);
-	if (cmsg && cmsg->cmsg_level == SOL_SOCKET && cmsg->cmsg_type == SCM_RIGHTS && cmsg->cmsg_len == CMSG_LEN(sizeof(bell)))
-		memcpy(&bell, CMSG_DATA(cmsg), sizeof(bell));
+		return size ? (int)size : -ECONNRESET;
 	r = reader_on(packet, (size_t)size);
 	type = get_u32(&r);
 	get_u32(&r);

@@ -15,6 +15,7 @@
 
 #include "broker/lib/clock.h"
 #include "broker/lib/codec.h"
+#include "broker/lib/fdpass.h"
 #include "gen/ops.h"
 #include "libgleamcuda/kdev.h"
 #include "libgleamcuda/log.h"
@@ -157,27 +158,6 @@ static int open_packet(const struct session_wish *wish, uint8_t packet[OPEN_PACK
 	return w.fault ? -EMSGSIZE : (int)w.at;
 }
 
-/* Takes the first two descriptors of a packet and closes what else came. */
-static void fds_take(struct msghdr *msg, int fds_out[2])
-{
-	size_t count = 0;
-
-	fds_out[0] = fds_out[1] = -1;
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-			continue;
-		for (size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++) {
-			int fd;
-
-			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
-			if (count < 2)
-				fds_out[count++] = fd;
-			else
-				close(fd);
-		}
-	}
-}
-
 /* LOCAL_OPENED or LOCAL_REFUSED. */
 static int answer_take(const uint8_t *packet, size_t size, struct session_opened *opened_out)
 {
@@ -201,13 +181,6 @@ static int answer_take(const uint8_t *packet, size_t size, struct session_opened
 /* The next packet; its descriptors are the caller's. Size, or -errno. */
 static int packet_take(int fd, uint8_t *packet, size_t packet_size, int fds_out[2])
 {
-	union {
-		struct cmsghdr align;
-		char bytes[CMSG_SPACE(8 * sizeof(int))];
-	} control;
-	struct iovec iov = { .iov_base = packet, .iov_len = packet_size };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control,
-			      .msg_controllen = sizeof(control) };
 	struct pollfd poll_fd = { .fd = fd, .events = POLLIN };
 	int ready;
 
@@ -219,12 +192,9 @@ static int packet_take(int fd, uint8_t *packet, size_t packet_size, int fds_out[
 		return -ETIMEDOUT;
 	}
 
-	ssize_t size = recvmsg(fd, &msg, MSG_CMSG_CLOEXEC);
+	ssize_t size = fds_recv(fd, packet, packet_size, fds_out, 2, 0);
 
-	if (size <= 0)
-		return size < 0 ? -errno : -ECONNRESET;
-	fds_take(&msg, fds_out);
-	return (int)size;
+	return size ? (int)size : -ECONNRESET;
 }
 
 /* Whether it says that a server makes a worker ready, which is told once. */

@@ -27,6 +27,7 @@
 #include <unistd.h>
 
 #include "broker/lib/codec.h"
+#include "broker/lib/fdpass.h"
 #include "libgleamcuda/log.h"
 #include "libgleamcuda/session.h"
 
@@ -254,28 +255,11 @@ static bool pages_are_the_files(uint64_t address, uint64_t size)
 static bool ask_send(struct session *s, uint32_t number, int fd)
 {
 	uint8_t packet[16] __attribute__((aligned(8)));
-	union {
-		struct cmsghdr align;
-		char bytes[CMSG_SPACE(sizeof(int))];
-	} control = { 0 };
 	struct writer w = writer_on(packet, sizeof(packet));
-	struct iovec iov = { .iov_base = packet };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
 
 	put_u32(&w, LOCAL_FILE);
 	put_u32(&w, number);
-	iov.iov_len = w.at;
-	if (fd >= 0) {
-		struct cmsghdr *cmsg = &control.align;
-
-		msg.msg_control = &control;
-		msg.msg_controllen = sizeof(control);
-		cmsg->cmsg_level = SOL_SOCKET;
-		cmsg->cmsg_type = SCM_RIGHTS;
-		cmsg->cmsg_len = CMSG_LEN(sizeof(fd));
-		memcpy(CMSG_DATA(cmsg), &fd, sizeof(fd));
-	}
-	return sendmsg(s->socket, &msg, MSG_NOSIGNAL) == (ssize_t)iov.iov_len;
+	return fds_send(s->socket, packet, w.at, &fd, fd >= 0, 0) == 0;
 }
 
 static bool answer_take(const uint8_t *packet, size_t size, uint32_t number, struct seen *file)

@@ -60,16 +60,7 @@ int client_packet(struct client *client, const void *bytes, size_t size, const i
 	memcpy(packet->bytes, bytes, size);
 	packet->iov = (struct iovec){ .iov_base = packet->bytes, .iov_len = size };
 	packet->msg = (struct msghdr){ .msg_iov = &packet->iov, .msg_iovlen = 1 };
-	if (fd_count) {
-		struct cmsghdr *cmsg = (struct cmsghdr *)(void *)packet->control;
-
-		packet->msg.msg_control = packet->control;
-		packet->msg.msg_controllen = CMSG_SPACE(fd_count * sizeof(int));
-		cmsg->cmsg_level = SOL_SOCKET;
-		cmsg->cmsg_type = SCM_RIGHTS;
-		cmsg->cmsg_len = CMSG_LEN(fd_count * sizeof(int));
-		memcpy(CMSG_DATA(cmsg), fds, fd_count * sizeof(int));
-	}
+	fds_put(&packet->msg, &packet->room, fds, fd_count);
 	*client->out_last = packet;
 	client->out_last = &packet->next;
 	if (!client->sending)
@@ -120,18 +111,6 @@ static int client_file_none(struct client *client, uint32_t number)
 	return client_packet(client, bytes, w.at, NULL, 0);
 }
 
-/* The descriptor that came with a packet; -1. */
-static int client_recv_fd(const struct client *client)
-{
-	const struct cmsghdr *cmsg = CMSG_FIRSTHDR(&client->recv_msg);
-	int fd = -1;
-
-	/* The kernel has closed what there was no room for. */
-	if (cmsg && cmsg->cmsg_level == SOL_SOCKET && cmsg->cmsg_type == SCM_RIGHTS && cmsg->cmsg_len == CMSG_LEN(sizeof(fd)))
-		memcpy(&fd, CMSG_DATA(cmsg), sizeof(fd));
-	return fd;
-}
-
 /* Takes @fd. */
 static int client_file(struct client *client, struct reader *r, int fd)
 {
@@ -144,11 +123,11 @@ static int client_file(struct client *client, struct reader *r, int fd)
 	return r->fault ? -EPROTO : client_file_none(client, number);
 }
 
-static void client_packet_take(struct client *client, size_t size)
+/* Takes @fd, which came along, or -1. */
+static void client_packet_take(struct client *client, size_t size, int fd)
 {
 	struct reader r = reader_on(client->packet, size);
 	uint32_t type = get_u32(&r);
-	int fd = client_recv_fd(client);
 
 	if (type == LOCAL_FILE && client->state == CLIENT_LIVE) {
 		if (client_file(client, &r, fd) == 0)
@@ -197,9 +176,14 @@ static void client_packet_take(struct client *client, size_t size)
 static void client_recv_done(void *arg, int res, uint32_t flags)
 {
 	struct client *client = arg;
+	int fd = -1;
 
 	client->receiving = false;
+	/* Also with a packet of nothing, and whatever becomes of it. */
+	if (res >= 0)
+		fds_take(&client->recv_msg, &fd, 1);
 	if (client->state == CLIENT_GONE) {
+		fd_close(&fd);
 		client_settle(client);
 		return;
 	}
@@ -208,18 +192,17 @@ static void client_recv_done(void *arg, int res, uint32_t flags)
 		return;
 	}
 	if (res <= 0) {
+		fd_close(&fd);
 		client_gone(client);
 		return;
 	}
 	/* MSG_TRUNC: the length that it had. */
 	if ((size_t)res > LOCAL_MSG_MAX) {
-		int fd = client_recv_fd(client);
-
 		fd_close(&fd);
 		client_gone(client);
+	} else {
+		client_packet_take(client, (size_t)res, fd);
 	}
-	else
-		client_packet_take(client, (size_t)res);
 	if (client->state == CLIENT_GONE)
 		client_settle(client);
 	else
@@ -231,8 +214,8 @@ void client_recv_arm(struct client *client)
 	struct io_uring_sqe *sqe = loop_sqe(client->loop);
 
 	client->recv_iov = (struct iovec){ .iov_base = client->packet, .iov_len = LOCAL_MSG_MAX };
-	client->recv_msg = (struct msghdr){ .msg_iov = &client->recv_iov, .msg_iovlen = 1, .msg_control = client->recv_control,
-					    .msg_controllen = sizeof(client->recv_control) };
+	client->recv_msg = (struct msghdr){ .msg_iov = &client->recv_iov, .msg_iovlen = 1, .msg_control = &client->recv_room,
+					    .msg_controllen = sizeof(client->recv_room) };
 	io_uring_prep_recvmsg(sqe, client->fd, &client->recv_msg, MSG_TRUNC | MSG_CMSG_CLOEXEC);
 	client->recv_tag = loop_tag(client->loop, sqe, client_recv_done, client);
 	client->receiving = true;

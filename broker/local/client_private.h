@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include "broker/core/mirror.h"
+#include "broker/lib/fdpass.h"
 #include "broker/local/cache.h"
 #include "broker/local/client.h"
 #include "broker/local/journal.h"
@@ -33,7 +34,7 @@ struct packet {
 	struct packet *next;
 	struct msghdr msg;
 	struct iovec iov;
-	char control[CMSG_SPACE(2 * sizeof(int))] __attribute__((aligned(__alignof__(struct cmsghdr))));
+	FDS_ROOM(2) room;
 	uint8_t bytes[];
 };
 
@@ -110,7 +111,7 @@ struct client {
 	uint8_t *packet; /* LOCAL_MSG_MAX bytes */
 	struct msghdr recv_msg;
 	struct iovec recv_iov;
-	char recv_control[CMSG_SPACE(sizeof(int))] __attribute__((aligned(__alignof__(struct cmsghdr))));
+	FDS_ROOM(1) recv_room;
 	uint64_t recv_tag;
 	bool receiving;
 	struct packet *out_first;

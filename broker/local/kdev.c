@@ -30,6 +30,7 @@
 
 #include "broker/lib/codec.h"
 #include "broker/lib/fd.h"
+#include "broker/lib/fdpass.h"
 #include "broker/lib/futex.h"
 #include "broker/lib/log.h"
 #include "broker/lib/shm.h"
@@ -178,21 +179,6 @@ static void answer_post(struct kses *ses, const uint8_t *packet, size_t size)
 	futex_wake(&answer->state, INT_MAX);
 }
 
-/* What comes with a packet is the kernel's own memory and doorbell: the process has both. */
-static void fds_close(struct msghdr *msg)
-{
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-			continue;
-		for (size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); i++) {
-			int fd;
-
-			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
-			close(fd);
-		}
-	}
-}
-
 /* It has a session, or waits for one. */
 static bool kses_goes_on(const struct kses *ses)
 {
@@ -203,13 +189,6 @@ static void pair_ready(void *arg, int res, uint32_t flags)
 {
 	static uint8_t packet[LOCAL_MSG_MAX];
 	struct kses *ses = arg;
-	union {
-		struct cmsghdr align;
-		char bytes[CMSG_SPACE(2 * sizeof(int))];
-	} control;
-	struct iovec iov = { .iov_base = packet, .iov_len = sizeof(packet) };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control,
-			      .msg_controllen = sizeof(control) };
 	ssize_t size;
 
 	ses->armed = false;
@@ -217,8 +196,9 @@ static void pair_ready(void *arg, int res, uint32_t flags)
 		kses_free(ses);
 		return;
 	}
-	size = recvmsg(ses->pair, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	if (size < 0 && (errno == EAGAIN || errno == EINTR)) {
+	/* What comes with a packet is the kernel's own memory and doorbell: the process has both. */
+	size = fds_recv(ses->pair, packet, sizeof(packet), NULL, 0, MSG_DONTWAIT);
+	if (size == -EAGAIN) {
 		kses_arm(ses);
 		return;
 	}
@@ -229,7 +209,6 @@ static void pair_ready(void *arg, int res, uint32_t flags)
 		kses_end(ses);
 		return;
 	}
-	fds_close(&msg);
 	if (!ses->returned)
 		answer_post(ses, packet, (size_t)size);
 	kses_arm(ses);

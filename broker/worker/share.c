@@ -20,6 +20,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "broker/lib/fdpass.h"
 #include "broker/proto/share.h"
 #include "broker/worker/grant.h"
 #include "broker/worker/note.h"
@@ -91,31 +92,6 @@ static bool key_equal(const uint8_t a[SHARE_ID], const uint8_t b[SHARE_ID])
 
 /* ---- the thread: somebody asks ---- */
 
-/* A packet of @count descriptors; 0 or -errno. */
-static int answer_send(int to, const struct share_answer *answer, const int *fds)
-{
-	union {
-		struct cmsghdr align;
-		char bytes[CMSG_SPACE(SHARE_FDS_MAX * sizeof(int))];
-	} control;
-	struct iovec iov = { .iov_base = (void *)answer, .iov_len = sizeof(*answer) };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
-
-	if (answer->count) {
-		struct cmsghdr *c;
-
-		memset(&control, 0, sizeof(control));
-		msg.msg_control = &control;
-		msg.msg_controllen = CMSG_SPACE(answer->count * sizeof(int));
-		c = CMSG_FIRSTHDR(&msg);
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(answer->count * sizeof(int));
-		memcpy(CMSG_DATA(c), fds, answer->count * sizeof(int));
-	}
-	return sendmsg(to, &msg, MSG_NOSIGNAL) == (ssize_t)sizeof(*answer) ? 0 : -errno;
-}
-
 /* Each once. */
 static void pid_add(uint32_t pids[SHARE_NAMED], uint32_t pid)
 {
@@ -171,7 +147,7 @@ static void ask_serve(struct shares *s, int from)
 		answer.count = answer.total - at < SHARE_FDS_MAX ? answer.total - at : SHARE_FDS_MAX;
 		if (answer.count)
 			memcpy(answer.sizes, sizes + at, answer.count * sizeof(*sizes));
-		if (answer_send(from, &answer, fds ? fds + at : NULL))
+		if (fds_send(from, &answer, sizeof(answer), fds ? fds + at : NULL, answer.count, 0))
 			break;
 		at += answer.count;
 	} while (at < answer.total);
@@ -437,25 +413,17 @@ static int worker_ask(struct worker *w, const uint8_t name[SHARE_ID], const uint
 /* One packet; the descriptors that came with it, @answer->count of them, are the caller's. 0 or -errno. */
 static int answer_take(int from, struct share_answer *answer, int fds_out[SHARE_FDS_MAX])
 {
-	union {
-		struct cmsghdr align;
-		char bytes[CMSG_SPACE(SHARE_FDS_MAX * sizeof(int))];
-	} control;
-	struct iovec iov = { .iov_base = answer, .iov_len = sizeof(*answer) };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control) };
-	ssize_t got = recvmsg(from, &msg, MSG_CMSG_CLOEXEC);
-	struct cmsghdr *c = got > 0 ? CMSG_FIRSTHDR(&msg) : NULL;
+	ssize_t got = fds_recv(from, answer, sizeof(*answer), fds_out, SHARE_FDS_MAX, 0);
 	uint32_t count = 0;
 
-	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS) {
-		count = (uint32_t)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-		memcpy(fds_out, CMSG_DATA(c), count * sizeof(int));
-	}
-	if (got == (ssize_t)sizeof(*answer) && answer->count == count && !(msg.msg_flags & MSG_CTRUNC))
+	while (got >= 0 && count < SHARE_FDS_MAX && fds_out[count] >= 0)
+		count++;
+	/* Fewer than it says are also what comes when we have no room for another descriptor. */
+	if (got == (ssize_t)sizeof(*answer) && answer->count == count)
 		return 0;
 	for (uint32_t i = 0; i < count; i++)
 		close(fds_out[i]);
-	return got < 0 ? -errno : -EPROTO;
+	return got < 0 ? (int)got : -EPROTO;
 }
 
 /* Takes the descriptors. */

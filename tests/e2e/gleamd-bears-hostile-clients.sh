@@ -13,7 +13,12 @@ done
 # A doorbell that does not block: kernels differ in whether io_uring waits for it all the same; none may spin.
 start_bg bell "$OUT/tests/fake/fake-client" "$TMP/broker.sock" hostile 5
 wait_for 10 test -s "$TMP/bell.log" || fail "no word of it"
+descriptors() { ls "/proc/$(bg_pid broker)/fd" | wc -l; }
+has_descriptors() { [ "$(descriptors)" -eq "$1" ]; }
+client broker garbage # what it has for good, it has then
+before=$(descriptors)
 client broker garbage
+wait_for 10 has_descriptors "$before" || fail "it had $before descriptors, and after packets with some it has $(descriptors)"
 client broker echo 50
 # A client that reads no notices: bounded, then the end.
 out=$(client broker print 20000 2>&1) && fail "endless notices are kept for a client that reads none"

@@ -13,7 +13,7 @@
  *	op NUMBER [ARGUMENT]	one command, then waits for the session's end and prints why
  *	try			opens; prints the server, or why not
  *	ask REQUEST		LOCAL_CONTROL; prints the answer
- *	garbage			sends packets that make no sense; gleamd closes
+ *	garbage			sends packets that make no sense, with descriptors that nobody asked for; gleamd closes
  *	forge NUMBER [FILE]	says `ready`; when gleamd has gone it forges what that one has left, and prints what the next one says.
  *				4: with the token that FILE has. FILE else: its own token is written there
  *	hostile NUMBER		breaks the protocol in the memory; prints why the session ended
@@ -30,6 +30,7 @@
 
 #include "broker/lib/clock.h"
 #include "broker/lib/codec.h"
+#include "broker/lib/fdpass.h"
 #include "broker/lib/futex.h"
 #include "broker/lib/slot.h"
 #include "tests/fake/fake_session.h"
@@ -454,21 +455,24 @@ static int forge(long number, const char *file)
 static int garbage(const char *path)
 {
 	static uint8_t bytes[LOCAL_MSG_MAX + 1000];
-	static const size_t sizes[] = { 1, 3, 4, 12, 64, 4096, LOCAL_MSG_MAX, LOCAL_MSG_MAX + 1 };
+	static const size_t sizes[] = { 0, 1, 3, 4, 12, 64, 4096, LOCAL_MSG_MAX, LOCAL_MSG_MAX + 1 };
+	int given[3] = { STDOUT_FILENO, STDOUT_FILENO, STDOUT_FILENO };
 
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		for (uint32_t type = 0; type < 18; type++) {
 			int fd = fake_connect(path);
 			uint8_t answer[4096];
 			ssize_t got;
+			int err;
 
 			if (fd < 0)
 				return fail("connect", fd);
 			fake_fill(bytes, sizes[i], type + 100 * i);
 			if (sizes[i] >= 4)
 				memcpy(bytes, &type, 4);
-			if (send(fd, bytes, sizes[i], MSG_NOSIGNAL) < 0 && errno != EMSGSIZE)
-				return fail("send", errno);
+			err = fds_send(fd, bytes, sizes[i], given, (type + i) % 4, 0);
+			if (err && err != -EMSGSIZE)
+				return fail("send", err);
 			/* Closed, perhaps with a last word. */
 			do
 				got = recv(fd, answer, sizeof(answer), 0);

@@ -14,6 +14,7 @@
 
 #include "broker/lib/clock.h"
 #include "broker/lib/codec.h"
+#include "broker/lib/fdpass.h"
 #include "broker/lib/futex.h"
 #include "broker/lib/hash.h"
 #include "broker/lib/slot.h"
@@ -36,14 +37,8 @@ int fake_connect(const char *path)
 static int answer_take(struct fake_session *s)
 {
 	uint8_t packet[4096] __attribute__((aligned(8)));
-	union {
-		struct cmsghdr align;
-		char bytes[CMSG_SPACE(2 * sizeof(int))];
-	} control;
-	struct iovec iov = { .iov_base = packet, .iov_len = sizeof(packet) };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control) };
 	struct pollfd ready = { .fd = s->fd, .events = POLLIN };
-	int fds[2] = { -1, -1 };
+	int fds[2];
 	struct reader r;
 	uint32_t type;
 	ssize_t size;
@@ -51,8 +46,7 @@ static int answer_take(struct fake_session *s)
 	do {
 		if (poll(&ready, 1, 30000) <= 0)
 			return -ETIMEDOUT;
-		msg.msg_controllen = sizeof(control); /* the last packet's is in it */
-		size = recvmsg(s->fd, &msg, MSG_CMSG_CLOEXEC);
+		size = fds_recv(s->fd, packet, sizeof(packet), fds, 2, 0);
 		if (size <= 0)
 			return -ECONNRESET;
 		r = reader_on(packet, (size_t)size);
@@ -63,16 +57,14 @@ static int answer_take(struct fake_session *s)
 
 	uint32_t number = get_u32(&r);
 	const char *text = get_str(&r, 1000);
-	struct cmsghdr *cmsg = CMSG_FIRSTHDR(&msg);
 
 	if (type == LOCAL_REFUSED) {
 		s->end = number;
 		snprintf(s->why, sizeof(s->why), "%.*s", (int)sizeof(s->why) - 1, text);
 		return -ECONNREFUSED;
 	}
-	if (type != LOCAL_OPENED || r.fault || !cmsg || cmsg->cmsg_len != CMSG_LEN(sizeof(fds)))
+	if (type != LOCAL_OPENED || r.fault || fds[1] < 0)
 		return -EPROTO;
-	memcpy(fds, CMSG_DATA(cmsg), sizeof(fds));
 	snprintf(s->server, sizeof(s->server), "%.*s", (int)sizeof(s->server) - 1, text);
 	s->doorbell = fds[1];
 	return shm_map(&s->shm, fds[0], protocol_hash);
@@ -128,16 +120,9 @@ bool fake_is_alone(const struct fake_session *s)
 int fake_return(struct fake_session *s, int memory, uint32_t version)
 {
 	uint8_t packet[4096] __attribute__((aligned(8)));
-	union {
-		struct cmsghdr align;
-		char bytes[CMSG_SPACE(sizeof(int))];
-	} control = { 0 };
 	struct writer w = writer_on(packet, sizeof(packet));
-	struct iovec iov = { .iov_base = packet };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
-	struct cmsghdr *cmsg = &control.align;
 	int fd = fake_connect(s->path);
-	int bell;
+	int bell = -1;
 	struct reader r;
 	uint32_t type;
 	ssize_t size;
@@ -148,21 +133,9 @@ int fake_return(struct fake_session *s, int memory, uint32_t version)
 	put_u32(&w, version);
 	put_block(&w, protocol_hash, PROTOCOL_HASH_SIZE);
 	put_u32(&w, (uint32_t)getpid());
-	iov.iov_len = w.at;
-	if (memory >= 0) {
-		msg.msg_control = &control;
-		msg.msg_controllen = sizeof(control);
-		cmsg->cmsg_level = SOL_SOCKET;
-		cmsg->cmsg_type = SCM_RIGHTS;
-		cmsg->cmsg_len = CMSG_LEN(sizeof(memory));
-		memcpy(CMSG_DATA(cmsg), &memory, sizeof(memory));
-	}
-	size = sendmsg(fd, &msg, MSG_NOSIGNAL);
-	iov.iov_len = sizeof(packet);
-	msg.msg_control = &control;
-	msg.msg_controllen = sizeof(control);
-	if (size > 0)
-		size = recvmsg(fd, &msg, MSG_CMSG_CLOEXEC);
+	size = fds_send(fd, packet, w.at, &memory, memory >= 0, 0);
+	if (size == 0)
+		size = fds_recv(fd, packet, sizeof(packet), &bell, 1, 0);
 	if (size <= 0) {
 		close(fd);
 		return -EPIPE;
@@ -175,12 +148,10 @@ int fake_return(struct fake_session *s, int memory, uint32_t version)
 		close(fd);
 		return -ECONNREFUSED;
 	}
-	cmsg = CMSG_FIRSTHDR(&msg);
-	if (type != LOCAL_OPENED || !cmsg || cmsg->cmsg_len != CMSG_LEN(sizeof(bell))) {
+	if (type != LOCAL_OPENED || bell < 0) {
 		close(fd);
 		return -EPROTO;
 	}
-	memcpy(&bell, CMSG_DATA(cmsg), sizeof(bell));
 	dup2(bell, s->doorbell);
 	dup2(fd, s->fd);
 	close(bell);

@@ -19,6 +19,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "broker/lib/fdpass.h"
+
 /* A burst of full-sized packets of a fast sender; the default of 500 is lost in one wake-up of ours. */
 #define TXQUEUELEN 2000
 /* What we write has been paced already: never push back. */
@@ -311,47 +313,24 @@ static_assert(sizeof(struct net_end) == END_FD_COUNT * sizeof(int), "struct net_
 
 static void send_end(int fd, const struct furnished *furnished, const struct net_end *end)
 {
-	char control[CMSG_SPACE(sizeof(*end))] = { 0 };
-	struct iovec iov = { .iov_base = (void *)furnished, .iov_len = sizeof(*furnished) };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
-	struct cmsghdr *head;
-
-	if (!furnished->err) {
-		msg.msg_control = control;
-		msg.msg_controllen = sizeof(control);
-		head = CMSG_FIRSTHDR(&msg);
-		head->cmsg_level = SOL_SOCKET;
-		head->cmsg_type = SCM_RIGHTS;
-		head->cmsg_len = CMSG_LEN(sizeof(*end));
-		memcpy(CMSG_DATA(head), end, sizeof(*end));
-	}
-	if (sendmsg(fd, &msg, MSG_NOSIGNAL) < 0)
+	if (fds_send(fd, furnished, sizeof(*furnished), (const int *)(const void *)end, furnished->err ? 0 : END_FD_COUNT, 0))
 		_exit(1);
 }
 
 static int receive_end(int fd, struct furnished *furnished, struct net_end *end)
 {
-	char control[CMSG_SPACE(sizeof(*end))];
-	struct iovec iov = { .iov_base = furnished, .iov_len = sizeof(*furnished) };
-	struct msghdr msg = {
-		.msg_iov = &iov,
-		.msg_iovlen = 1,
-		.msg_control = control,
-		.msg_controllen = sizeof(control),
-	};
-	ssize_t length = recvmsg(fd, &msg, MSG_CMSG_CLOEXEC);
-	struct cmsghdr *head;
+	int fds[END_FD_COUNT];
+	ssize_t length = fds_recv(fd, furnished, sizeof(*furnished), fds, END_FD_COUNT, 0);
 
 	if (length < 0)
-		return -errno;
+		return (int)length;
 	if (length != sizeof(*furnished))
 		return -ECHILD;
-	head = CMSG_FIRSTHDR(&msg);
 	if (furnished->err)
 		return furnished->err;
-	if (!head || head->cmsg_len != CMSG_LEN(sizeof(*end)))
+	if (fds[END_FD_COUNT - 1] < 0)
 		return -ECHILD;
-	memcpy(end, CMSG_DATA(head), sizeof(*end));
+	memcpy(end, fds, sizeof(*end));
 	return 0;
 }
 

@@ -5,10 +5,13 @@
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+#include "broker/lib/fdpass.h"
 
 #define ASK_TIMEOUT_MS 5000
 #define BACKLOG	       8
@@ -75,63 +78,15 @@ int control_receive(int conn_fd, char *request, size_t size)
 
 void control_reply(int conn_fd, const char *text, const int *fds, int fd_count)
 {
-	char control[CMSG_SPACE(CONTROL_FD_MAX * sizeof(int))] = { 0 };
-	struct iovec iov = { .iov_base = (void *)text, .iov_len = strlen(text) };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
-	struct cmsghdr *head;
-
-	if (fd_count > CONTROL_FD_MAX)
-		fd_count = CONTROL_FD_MAX;
-	if (fd_count > 0) {
-		msg.msg_control = control;
-		msg.msg_controllen = CMSG_SPACE(fd_count * sizeof(int));
-		head = CMSG_FIRSTHDR(&msg);
-		head->cmsg_level = SOL_SOCKET;
-		head->cmsg_type = SCM_RIGHTS;
-		head->cmsg_len = CMSG_LEN(fd_count * sizeof(int));
-		memcpy(CMSG_DATA(head), fds, fd_count * sizeof(int));
-	}
 	/* Who doesn't wait for its answer gets none. */
-	(void)!sendmsg(conn_fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+	(void)fds_send(conn_fd, text, strlen(text), fds, (unsigned int)MIN(fd_count, CONTROL_FD_MAX), MSG_DONTWAIT);
 	close(conn_fd);
-}
-
-/* Takes what descriptors came along: keeps up to *@fd_count, closes the others. */
-static void take_fds(struct msghdr *msg, int *fds, int *fd_count)
-{
-	int room = fd_count ? *fd_count : 0, taken = 0;
-
-	for (struct cmsghdr *head = CMSG_FIRSTHDR(msg); head; head = CMSG_NXTHDR(msg, head)) {
-		int count;
-
-		if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS)
-			continue;
-		count = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-		for (int i = 0; i < count; i++) {
-			int fd;
-
-			memcpy(&fd, CMSG_DATA(head) + i * sizeof(int), sizeof(int));
-			if (taken < room)
-				fds[taken++] = fd;
-			else
-				close(fd);
-		}
-	}
-	if (fd_count)
-		*fd_count = taken;
 }
 
 static int receive_reply(int fd, char *reply, size_t reply_size, int *fds, int *fd_count)
 {
-	char control[CMSG_SPACE(CONTROL_FD_MAX * sizeof(int))];
-	struct iovec iov = { .iov_base = reply, .iov_len = reply_size - 1 };
-	struct msghdr msg = {
-		.msg_iov = &iov,
-		.msg_iovlen = 1,
-		.msg_control = control,
-		.msg_controllen = sizeof(control),
-	};
 	struct pollfd poll_fd = { .fd = fd, .events = POLLIN };
+	int room = fd_count ? *fd_count : 0;
 	ssize_t length;
 	int ready = poll(&poll_fd, 1, ASK_TIMEOUT_MS);
 
@@ -139,13 +94,15 @@ static int receive_reply(int fd, char *reply, size_t reply_size, int *fds, int *
 		return -errno;
 	if (ready == 0)
 		return -ETIMEDOUT;
-	length = recvmsg(fd, &msg, MSG_CMSG_CLOEXEC);
+	length = fds_recv(fd, reply, reply_size - 1, fds, (unsigned int)room, 0);
 	if (length < 0)
-		return -errno;
+		return (int)length;
 	if (length == 0)
 		return -EBADMSG;
 	reply[length] = 0;
-	take_fds(&msg, fds, fd_count);
+	if (fd_count)
+		for (*fd_count = 0; *fd_count < room && fds[*fd_count] >= 0;)
+			++*fd_count;
 	return 0;
 }
 

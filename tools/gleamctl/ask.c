@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "broker/lib/codec.h"
+#include "broker/lib/fdpass.h"
 #include "broker/proto/wire.h"
 
 #define WHY_SIZE       1024 /* a reason of the daemon's fits */
@@ -79,6 +80,7 @@ static int request_send(int fd, const char *text, int passed, char *why, size_t 
 {
 	uint8_t packet[LOCAL_MSG_MAX] __attribute__((aligned(8)));
 	struct writer w = writer_on(packet, sizeof(packet));
+	int err;
 
 	put_u32(&w, LOCAL_CONTROL);
 	put_str(&w, text);
@@ -86,27 +88,10 @@ static int request_send(int fd, const char *text, int passed, char *why, size_t 
 		snprintf(why, why_size, "the request is too long");
 		return -1;
 	}
-	union {
-		struct cmsghdr align;
-		char bytes[CMSG_SPACE(sizeof(int))];
-	} control = { 0 };
-	struct iovec iov = { .iov_base = packet, .iov_len = w.at };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
-
-	if (passed >= 0) {
-		struct cmsghdr *cmsg = &control.align;
-
-		msg.msg_control = &control;
-		msg.msg_controllen = sizeof(control);
-		cmsg->cmsg_level = SOL_SOCKET;
-		cmsg->cmsg_type = SCM_RIGHTS;
-		cmsg->cmsg_len = CMSG_LEN(sizeof(passed));
-		memcpy(CMSG_DATA(cmsg), &passed, sizeof(passed));
-	}
-	if (sendmsg(fd, &msg, MSG_NOSIGNAL) == (ssize_t)w.at)
-		return 0;
-	snprintf(why, why_size, "the daemon closed the connection: %s", strerror(errno));
-	return -1;
+	err = fds_send(fd, packet, w.at, &passed, passed >= 0, 0);
+	if (err)
+		snprintf(why, why_size, "the daemon closed the connection: %s", strerror(-err));
+	return err ? -1 : 0;
 }
 
 /* Who hears what is told before an answer; NULL: nobody. */
