@@ -12,7 +12,7 @@
 
 #include "broker/lib/clock.h"
 #include "broker/lib/log.h"
-#include "gen/ops.h"
+#include "broker/proto/aside.h"
 
 #define WAY_NS	     (3 * NS_PER_S) /* for the old node to reach the new one: it gives up dialling after two, and says why */
 #define WAY_LONG_MAX (8u << 20)	    /* bytes that are on their way: then the old worker isn't asked on */
@@ -123,7 +123,7 @@ bool move_way_aside(struct move *move, const uint8_t *frame, uint32_t size)
 	 */
 	if (way->state != WAY_OPEN || aside.way != way->number || aside.how != ASIDE_GOES)
 		return false;
-	if (hdr.size != size - sizeof(aside) || hdr.kind != FRAME_COMMAND || hdr.op != OP_gleamMoveBulk || hdr.flags != FRAME_BULK_UP || hdr.seq ||
+	if (hdr.size != size - sizeof(aside) || hdr.kind != FRAME_COMMAND || !aside_carries(hdr.op) || hdr.flags != FRAME_BULK_UP || hdr.seq ||
 	    ref.size == 0 || ref.size > MOVE_ASIDE_MAX || ref.cookie < way->head || ref.cookie - way->head >= MOVE_ASIDE_MAX ||
 	    ref.cookie % SESSION_UP_SIZE != ref.offset || ref.size > SESSION_UP_SIZE - ref.offset)
 		return false;

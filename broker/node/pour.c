@@ -17,8 +17,8 @@
 #include "broker/lib/hash.h"
 #include "broker/lib/log.h"
 #include "broker/node/origin.h"
+#include "broker/proto/aside.h"
 #include "broker/proto/ring.h"
-#include "gen/ops.h"
 
 #define POUR_SESSION 1u /* of a link that has no other */
 #define POUR_ROOM    (2 * MOVE_ASIDE_MAX) /* a piece, and what is left at the end of a lap */
@@ -218,7 +218,7 @@ int pour_frame(struct pour *pour, const struct shm *shm, uint8_t *frame, uint32_
 	memcpy(&inner, at + sizeof(aside), sizeof(inner));
 	memcpy(&ref, at + sizeof(aside) + sizeof(inner), sizeof(ref));
 	place = aside.position % SESSION_ASIDE_SIZE;
-	if (inner.size != size - sizeof(inner) - sizeof(aside) || inner.op != OP_gleamMoveBulk || inner.kind != FRAME_COMMAND ||
+	if (inner.size != size - sizeof(inner) - sizeof(aside) || !aside_carries(inner.op) || inner.kind != FRAME_COMMAND ||
 	    inner.flags != FRAME_BULK_UP || ref.size == 0 || ref.size > MOVE_ASIDE_MAX || ref.size > SESSION_ASIDE_SIZE - place)
 		return -EPROTO;
 	aside.how = ASIDE_LOST;

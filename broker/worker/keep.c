@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "broker/lib/fatbin.h"
+#include "broker/worker/aside.h"
 #include "broker/worker/grant.h"
 #include "broker/worker/graph.h"
 #include "broker/worker/link.h"
@@ -94,6 +95,7 @@ static const uint8_t keep_class[OP_MAX] = {
 	[OP_gleamMoveGlobal] = KEEP_NONE, [OP_gleamMoveEnd] = KEEP_NONE, [OP_gleamMoveNumber] = KEEP_NONE,
 	[OP_gleamMoveArray] = KEEP_NONE, [OP_gleamMoveVmm] = KEEP_NONE, [OP_gleamMoveLatch] = KEEP_NONE,
 	[OP_gleamMoveBulk] = KEEP_NONE, [OP_gleamMoveLink] = KEEP_NONE,
+	[OP_gleamMoveArrayBulk] = KEEP_NONE, [OP_gleamMoveImageBulk] = KEEP_NONE,
 };
 
 /* Objects of these types have states that can't be asked for. */
@@ -690,6 +692,10 @@ static void image_say(struct worker *w, const struct entry *e)
 
 	msg_gleamLoadBegin_put(&out, &begin);
 	move_say(w, OP_gleamLoadBegin, entry_hdr(e)->ctx, false, payload, (uint32_t)out.at);
+	if (aside_is_open(w)) {
+		aside_say_image(w, entry_hdr(e)->ctx, e->key, e->image, e->image_size);
+		return;
+	}
 	for (uint64_t at = 0; at < e->image_size; at += MOVE_DATA) {
 		uint64_t size = e->image_size - at < MOVE_DATA ? e->image_size - at : MOVE_DATA;
 		struct msg_gleamMoveImage part = { .object = e->key, .offset = at, .data = e->image + at, .data_size = (uint32_t)size };

@@ -11,7 +11,7 @@
 need_root "(network namespaces)"
 need_cmd ip
 [ -e /dev/net/tun ] || skip "needs /dev/net/tun"
-need_built tests/lab/lanem tests/cuda/train tests/cuda/weights tests/fault/gleam-chaos bin/gleamctl
+need_built tests/lab/lanem tests/cuda/train tests/cuda/weights tests/cuda/carried tests/fault/gleam-chaos bin/gleamctl
 lanem=$OUT/tests/lab/lanem lab=n2n$$
 export GLEAM_SOFTGPU_MEMORY=2G
 ctl() { "$OUT/bin/gleamctl" "$@"; }
@@ -110,6 +110,16 @@ is 'm["way"] == "node to node"'
 touch "$TMP/enough"
 ends train
 grep -q '^[1-9][0-9]* passed, 0 failed' "$TMP/train.log" || fail "$(tail -3 "$TMP/train.log")"
+
+# ---- arrays and images go that way, too: commands are what is left ----
+start_bg arrays env CARRIED_QUIET=1 GLEAM_SERVER=a LD_LIBRARY_PATH="$OUT/lib" "$OUT/tests/cuda/carried" 100 3 "$TMP/arrays" "$TMP/arrays"
+wait_for 30 grep -q '^step: it pauses' "$TMP/arrays.log" || fail "$(cat "$TMP/arrays.log")"
+for to in b a; do
+	moves arrays $to
+	is 'm["way"] == "node to node" and m["bytes_direct"] > 0.9 * MIB and m["bytes"] - m["bytes_direct"] < 0.2 * MIB'
+done
+touch "$TMP/arrays"
+ends arrays
 
 # ---- what the new server's cache has ----
 head -c 24000000 /dev/urandom >"$TMP/model"

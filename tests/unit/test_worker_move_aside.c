@@ -11,6 +11,7 @@
 
 #include "broker/lib/futex.h"
 #include "broker/lib/slot.h"
+#include "broker/proto/aside.h"
 #include "tests/unit/worker_broker.h"
 
 #define WAY   7u
@@ -22,6 +23,7 @@ struct between {
 	uint64_t head; /* of @b's arena */
 	unsigned pieces;
 	unsigned known; /* with an origin */
+	unsigned boxes, images; /* of arrays, and parts of images */
 	uint64_t bytes;
 	bool late; /* pieces land behind their commands */
 };
@@ -47,7 +49,9 @@ static void aside_take(struct between *n, struct seen *s)
 	memcpy(&ref, frame + sizeof(hdr), sizeof(ref));
 	CHECK_EQUAL(aside.way, WAY);
 	CHECK_EQUAL(aside.how, 0);
-	CHECK_EQUAL(hdr.op, OP_gleamMoveBulk);
+	CHECK(aside_carries(hdr.op));
+	n->boxes += hdr.op == OP_gleamMoveArrayBulk;
+	n->images += hdr.op == OP_gleamMoveImageBulk;
 	CHECK_EQUAL(hdr.flags, FRAME_BULK_UP);
 	CHECK_EQUAL(hdr.size, s->size - sizeof(aside));
 	CHECK(ref.size > 0 && ref.size <= MOVE_ASIDE_MAX);
@@ -90,6 +94,9 @@ static void between_play(struct between *n)
 			aside_take(n, s);
 		} else if (is_said(s)) {
 			CHECK(inner(s)->op != OP_gleamMoveBytes || word_of(s->payload + sizeof(struct frame_hdr), 8));
+			CHECK(inner(s)->op != OP_gleamMoveImage);
+			/* Zeros have no bytes. */
+			CHECK(inner(s)->op != OP_gleamMoveArray || inner(s)->size < 128);
 			if (n->b)
 				frame_put(n->b, inner(s), s->payload + sizeof(struct frame_hdr));
 			s->hdr.kind = FRAME_PAD;
@@ -150,14 +157,23 @@ static void there_and_on(struct client *a)
 	struct client b;
 	pid_t worker = worker_begin(&b);
 	struct between n = { .a = a, .b = &b, .head = MOVE_UP_START };
-	uint64_t p = map_memory(a, 4 * MIB);
+	uint64_t p = map_memory(a, 4 * MIB), f = function(1);
 
+	load(a, MODULE, f);
+	grow(a, f, 100);
+	array_make(a, ARRAY(1), 300, 300, 0);
+	/* Rows that are longer than a command without its bytes aside. */
+	array_make(a, ARRAY(2), 30000, 2, 0);
 	/* Until it is the client's, what it uses up is ours. */
 	b.consumed = MOVE_UP_START;
 	b.up_head = 2 * MOVE_UP_START;
 	CHECK_EQUAL(ask(a, MOVE_CHECK, 0).code, 0);
 	upload(a, p + 1000, first, 700001, 1);
 	upload(a, p + 2 * MIB, second, MIB, 2);
+	SEND(a, gleamArrayCopy, .stream = LEGACY, .dst_array = ARRAY(1), .src = p + 2 * MIB, .src_pitch = 1200, .src_height = 300, .width = 1200,
+	     .rows = 300, .depth = 1);
+	SEND(a, gleamArrayCopy, .stream = LEGACY, .dst_array = ARRAY(2), .src = p + 2 * MIB, .src_pitch = 120000, .src_height = 2,
+	     .width = 120000, .rows = 2, .depth = 1);
 	/* Over the end of one, and behind both. */
 	SEND(a, cuMemsetD8Async, .hStream = LEGACY, .dstDevice = p + 3 * MIB, .uc = 7, .N = CHUNK);
 	CHECK_EQUAL(CALL(a, gleamContextSync, NULL, .index = CTX), 0);
@@ -165,6 +181,8 @@ static void there_and_on(struct client *a)
 	/* Three chunks and the one at each end of the first; four of the second; what was never uploaded. */
 	CHECK_EQUAL(n.known, 3 + 4);
 	CHECK(n.pieces > n.known);
+	CHECK_EQUAL(n.boxes, 2 + 2 * 3);
+	CHECK_EQUAL(n.images, 1);
 	n.late = true;
 	SEND(a, cuMemsetD8Async, .hStream = LEGACY, .dstDevice = p, .uc = 3, .N = 500);
 	CHECK_EQUAL(CALL(a, gleamContextSync, NULL, .index = CTX), 0);
@@ -175,6 +193,14 @@ static void there_and_on(struct client *a)
 		CHECK_EQUAL(*shm_landed(&b.shm, i), 0);
 	memory_is(&b, p + 1000, first, 700001);
 	memory_is(&b, p + 2 * MIB, second, MIB);
+	SEND(&b, gleamArrayCopy, .stream = LEGACY, .dst = p + MIB, .dst_pitch = 1200, .dst_height = 300, .src_array = ARRAY(1), .width = 1200,
+	     .rows = 300, .depth = 1);
+	memory_is(&b, p + MIB, second, 360000);
+	SEND(&b, gleamArrayCopy, .stream = LEGACY, .dst = p + MIB, .dst_pitch = 120000, .dst_height = 2, .src_array = ARRAY(2),
+	     .width = 120000, .rows = 2, .depth = 1);
+	memory_is(&b, p + MIB, second, 240000);
+	grow(&b, f, 1);
+	CHECK_EQUAL(CALL(&b, gleamContextSync, NULL, .index = CTX), 0);
 	upload(&b, p + MIB, first, MIB, 3);
 	memory_is(&b, p + MIB, first, MIB);
 	session_end(&b);
@@ -236,6 +262,57 @@ static void ends_while_it_waits(struct client *a)
 	CHECK_EQUAL(process_end(&b, worker), EXIT_PROTOCOL);
 }
 
+/* Boxes that are no boxes of the array, and images that nobody has begun. */
+static void aside_fails(struct client *a, uint16_t op, const void *message, size_t size, const char *why)
+{
+	struct bulk_ref ref = { .size = 64, .cookie = MOVE_UP_START };
+	struct frame_hdr hdr = { .op = op, .kind = FRAME_COMMAND, .ctx = CTX, .flags = FRAME_BULK_UP };
+	uint8_t payload[256] __attribute__((aligned(8)));
+	struct client b;
+	pid_t worker = worker_begin(&b);
+
+	memcpy(payload, &ref, sizeof(ref));
+	memcpy(payload + sizeof(ref), message, size);
+	hdr.size = (uint32_t)(sizeof(hdr) + sizeof(ref) + size);
+	CHECK_EQUAL(ask(a, MOVE_FORGET, 0).code, 0);
+	ask_well(a, MOVE_COPY);
+	play(a, &b);
+	b.consumed = MOVE_UP_START;
+	b.up_head = 2 * MOVE_UP_START;
+	session_landed_post(&b.shm, 0, MOVE_UP_START);
+	frame_put(&b, &hdr, payload);
+	if (why) {
+		CHECK(strstr(move_end(NULL, &b), why));
+		session_end(&b);
+	}
+	CHECK_EQUAL(process_end(&b, worker), why ? EXIT_DONE : EXIT_PROTOCOL);
+}
+
+static void lies(struct client *a)
+{
+	/* array, level (4 bytes, and 4 between), x, y, z, width, rows */
+	uint64_t box[7] = { ARRAY(1), UINT32_MAX, 0, 0, 0, 64, 1 }, part[2] = { MODULE, 0 };
+
+	array_make(a, ARRAY(1), 16, 16, 0);
+	box[3] = 16;
+	aside_fails(a, OP_gleamMoveArrayBulk, box, sizeof(box), "gleamMoveArrayBulk gives 1 there");
+	box[3] = 0;
+	box[5] = 32;
+	aside_fails(a, OP_gleamMoveArrayBulk, box, sizeof(box), NULL);
+	box[0] = ARRAY(5);
+	box[5] = 64;
+	aside_fails(a, OP_gleamMoveArrayBulk, box, sizeof(box), "gleamMoveArrayBulk gives 400 there");
+	aside_fails(a, OP_gleamMoveArrayBulk, box, sizeof(box) - 4, NULL);
+	aside_fails(a, OP_gleamMoveImageBulk, part, sizeof(part), "gleamMoveImageBulk gives 2 there");
+	aside_fails(a, OP_gleamMoveImageBulk, part, sizeof(part) - 4, NULL);
+}
+
+static void test_lies(void **state)
+{
+	(void)state;
+	assert_true(session_run(lies, 0));
+}
+
 static void test_contents_arrive_and_go_on(void **state)
 {
 	(void)state;
@@ -260,6 +337,7 @@ int main(void)
 		cmocka_unit_test(test_contents_arrive_and_go_on),
 		cmocka_unit_test(test_room_is_waited_for),
 		cmocka_unit_test(test_a_session_ends_while_its_worker_waits),
+		cmocka_unit_test(test_lies),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
