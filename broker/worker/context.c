@@ -113,7 +113,7 @@ CUresult worker_do_gleamGreenOpen(struct worker *w, struct cmd *cmd, const struc
 		const CUdevResource *part = resource_at(w, m->parts[i]);
 
 		if (!part)
-			return CUDA_ERROR_INVALID_VALUE; /* of a worker that the program was at before */
+			return CUDA_ERROR_INVALID_VALUE;
 		parts[i] = *part;
 	}
 	r = w->drv.cuDevResourceGenerateDesc(&desc, parts, m->parts_count);

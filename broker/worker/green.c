@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "broker/worker/move_in.h"
+#include "broker/worker/move_out.h"
 #include "gen/worker_bodies.h"
 
 struct resources {
@@ -20,12 +22,25 @@ const CUdevResource *resource_at(const struct worker *w, uint32_t number)
 	return w->resources && number < w->resources->count ? &w->resources->at[number] : NULL;
 }
 
+uint32_t resources_count(const struct worker *w)
+{
+	return w->resources ? w->resources->count : 0;
+}
+
 void resources_free(struct worker *w)
 {
 	if (w->resources)
 		free(w->resources->at);
 	free(w->resources);
 	w->resources = NULL;
+}
+
+static struct resource_entry entry_of(const struct worker *w, uint32_t number)
+{
+	const CUdevResource *resource = resource_at(w, number);
+
+	return (struct resource_entry){ .number = number, .count = resource->sm.smCount, .least = resource->sm.minSmPartitionSize,
+					.unit = resource->sm.smCoscheduledAlignment };
 }
 
 static CUresult resource_add(struct worker *w, const CUdevResource *resource, struct resource_entry *entry_out)
@@ -48,9 +63,8 @@ static CUresult resource_add(struct worker *w, const CUdevResource *resource, st
 		r->at = at;
 		r->room = room;
 	}
-	*entry_out = (struct resource_entry){ .number = r->count, .count = resource->sm.smCount,
-					      .least = resource->sm.minSmPartitionSize, .unit = resource->sm.smCoscheduledAlignment };
 	r->at[r->count++] = *resource;
+	*entry_out = entry_of(w, r->count - 1);
 	return CUDA_SUCCESS;
 }
 
@@ -108,4 +122,45 @@ CUresult worker_do_gleamResourceSplit(struct worker *w, struct cmd *cmd, const s
 		r = resource_add(w, i < count ? &groups[i] : &remaining, &entries[i]);
 	a->entries_size = (count + 1) * (uint32_t)sizeof(entries[0]);
 	return r;
+}
+
+/* ---- moves ---- */
+
+void resources_say(struct worker *w, uint32_t first, uint32_t count)
+{
+	struct resource_entry entries[RESOURCE_GROUPS + 1];
+	uint8_t payload[sizeof(entries) + 64] __attribute__((aligned(8)));
+	struct writer out = writer_on(payload, sizeof(payload));
+	struct msg_gleamMoveResource m = { .first = first, .entries = entries, .entries_size = count * (uint32_t)sizeof(entries[0]) };
+
+	for (uint32_t i = 0; i < count; i++)
+		entries[i] = entry_of(w, first + i);
+	msg_gleamMoveResource_put(&out, &m);
+	move_say(w, OP_gleamMoveResource, CTX_NONE, false, payload, (uint32_t)out.at);
+}
+
+CUresult worker_do_gleamMoveResource(struct worker *w, struct cmd *cmd, const struct msg_gleamMoveResource *m)
+{
+	uint32_t count = m->entries_size / (uint32_t)sizeof(struct resource_entry);
+
+	if (!w->moving || !count || m->entries_size % sizeof(struct resource_entry))
+		return CMD_BROKEN;
+	for (uint32_t i = 0; i < count; i++) {
+		struct resource_entry known, made;
+
+		memcpy(&known, (const uint8_t *)m->entries + i * sizeof(known), sizeof(known));
+		if (resource_at(w, m->first + i)) {
+			made = entry_of(w, m->first + i);
+			if (memcmp(&known, &made, sizeof(known)) == 0)
+				continue;
+		}
+		move_in_failed(w, cmd->hdr->op, CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION,
+			       "its GPU's multiprocessors are split in another way than the program knows");
+		return CUDA_SUCCESS;
+	}
+	/* The answer to the next one begins there. */
+	if (m->first + count != resources_count(w))
+		move_in_failed(w, cmd->hdr->op, CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION,
+			       "its GPU's multiprocessors are split into more parts than the program knows");
+	return CUDA_SUCCESS;
 }

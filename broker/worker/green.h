@@ -13,6 +13,10 @@
 
 /* NULL: no such number. */
 const CUdevResource *resource_at(const struct worker *w, uint32_t number);
+/* How many there are; the numbers of the next ones begin there. */
+uint32_t resources_count(const struct worker *w);
+/* Another worker has made those with these numbers, and must have come to the same (gleamMoveResource). */
+void resources_say(struct worker *w, uint32_t first, uint32_t count);
 void resources_free(struct worker *w);
 
 #endif

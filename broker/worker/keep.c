@@ -10,6 +10,7 @@
 #include "broker/worker/aside.h"
 #include "broker/worker/grant.h"
 #include "broker/worker/graph.h"
+#include "broker/worker/green.h"
 #include "broker/worker/link.h"
 #include "broker/worker/move_array.h"
 #include "broker/worker/move_out.h"
@@ -31,11 +32,12 @@
  * from other books (memory). BIRTH: of the handle in its first field; the second names what it is of, if that is a handle.
  * LEVEL: a birth of the handle in its third field, of the object in its first. SET: of the object in its first field, or else of its
  * context. PEER: between two contexts. GRAPH: a part of the graph in its first field. CHANGE: of the graph
- * in its second field, by one that was described before. LINK: a step of the link in its first field.
+ * in its second field, by one that was described before. LINK: a step of the link in its first field. RESOURCE: parts of a GPU got numbers,
+ * which live for ever.
  */
 enum keep_class {
 	KEEP_UNKNOWN = 0, KEEP_NONE, KEEP_BIRTH, KEEP_LEVEL, KEEP_SET, KEEP_PEER, KEEP_GRAPH, KEEP_CHANGE, KEEP_SWITCH, KEEP_CONTEXT,
-	KEEP_CLOSE, KEEP_TOLD, KEEP_LINK,
+	KEEP_CLOSE, KEEP_TOLD, KEEP_LINK, KEEP_RESOURCE,
 };
 
 static const uint8_t keep_class[OP_MAX] = {
@@ -82,10 +84,9 @@ static const uint8_t keep_class[OP_MAX] = {
 	[OP_gleamArrayUp] = KEEP_NONE, [OP_gleamArrayDown] = KEEP_NONE, [OP_gleamArrayCopy] = KEEP_NONE,
 	[OP_gleamTexCreate] = KEEP_BIRTH, [OP_gleamTexEnd] = KEEP_NONE, [OP_gleamSurfCreate] = KEEP_BIRTH,
 	[OP_gleamSurfEnd] = KEEP_NONE,
-	[OP_gleamResource] = KEEP_NONE, [OP_gleamResourceSplit] = KEEP_NONE,
+	[OP_gleamResource] = KEEP_RESOURCE, [OP_gleamResourceSplit] = KEEP_RESOURCE, [OP_gleamGreenOpen] = KEEP_CONTEXT,
 	/* Refused while there is such memory: share_trouble(), vmms_trouble(). */
 	[OP_gleamShare] = KEEP_NONE, [OP_gleamShareOpen] = KEEP_NONE,
-	[OP_gleamGreenOpen] = KEEP_NONE, /* refused while there is one */
 	[OP_gleamLinkCreate] = KEEP_BIRTH, [OP_gleamLinkPart] = KEEP_LINK, [OP_gleamLinkAdd] = KEEP_NONE,
 	[OP_gleamLinkComplete] = KEEP_NONE, [OP_gleamLinkRead] = KEEP_NONE, [OP_gleamLinkAgain] = KEEP_LINK,
 	[OP_gleamLinkEnd] = KEEP_NONE,
@@ -94,16 +95,8 @@ static const uint8_t keep_class[OP_MAX] = {
 	[OP_gleamMoveDrop] = KEEP_NONE, [OP_gleamMoveBytes] = KEEP_NONE, [OP_gleamMoveImage] = KEEP_NONE,
 	[OP_gleamMoveGlobal] = KEEP_NONE, [OP_gleamMoveEnd] = KEEP_NONE, [OP_gleamMoveNumber] = KEEP_NONE,
 	[OP_gleamMoveArray] = KEEP_NONE, [OP_gleamMoveVmm] = KEEP_NONE, [OP_gleamMoveLatch] = KEEP_NONE,
-	[OP_gleamMoveBulk] = KEEP_NONE, [OP_gleamMoveLink] = KEEP_NONE,
+	[OP_gleamMoveBulk] = KEEP_NONE, [OP_gleamMoveLink] = KEEP_NONE, [OP_gleamMoveResource] = KEEP_NONE,
 	[OP_gleamMoveArrayBulk] = KEEP_NONE, [OP_gleamMoveImageBulk] = KEEP_NONE,
-};
-
-/* Objects of these types have states that can't be asked for. */
-static const struct {
-	enum object_type type;
-	const char *why;
-} unmovable[] = {
-	{ OBJECT_POOL, "it has memory pools of the driver's, which can't be moved" },
 };
 
 struct global {
@@ -115,9 +108,11 @@ struct global {
 
 struct entry {
 	struct entry *next;
-	uint64_t key;	 /* handle, or a context's index and a half */
+	uint64_t key;	 /* handle, or a context's index and one, or FOREVER */
 	uint32_t tag;	 /* of changes of a graph: 0 for what it was made of, place + 1, UINT32_MAX for the whole */
 	uint64_t part;	 /* of changes: the graph, or the body in it, that the place is in */
+	uint32_t first;	 /* of resources: the number of the first, and how many there are */
+	uint32_t resources;
 	bool said;
 	uint8_t *image; /* a load: its bytes; then the frame is gleamLoadAgain */
 	uint64_t image_size;
@@ -137,10 +132,12 @@ struct keep {
 	uint64_t bytes;
 	bool told;	   /* the program has asked where a variable lies */
 	uint64_t closed;   /* contexts that were said and have been closed since, by index */
+	uint32_t resources; /* that there were after the last command */
 	const char *trouble;
 };
 
 #define CONTEXT_KEY(index) ((uint64_t)(index) + 1)
+#define FOREVER		   UINT64_MAX
 
 static struct keep *keeps(struct worker *w)
 {
@@ -197,6 +194,8 @@ static bool key_lives(const struct worker *w, uint64_t key)
 {
 	if (key <= SESSION_CONTEXTS)
 		return key && w->contexts[key - 1].open;
+	if (key == FOREVER)
+		return true;
 	return object_find(((struct worker *)(uintptr_t)w)->tables, handle_type(key), key) != NULL;
 }
 
@@ -390,14 +389,72 @@ static void peer_change(struct worker *w, const struct frame_hdr *hdr, const uin
 		entry_add(w, CONTEXT_KEY(m.index), frame, hdr->size);
 }
 
-static void context_closed(struct worker *w, uint32_t index)
+/* Numbers for the resources that the command has made. */
+static void resources_add(struct worker *w, const struct frame_hdr *hdr, const uint8_t *frame)
+{
+	uint8_t of_device[sizeof(*hdr) + 64] __attribute__((aligned(8)));
+	uint32_t first = w->keep->resources, count = resources_count(w) - first;
+	struct reader r = reader_on(frame + sizeof(*hdr), hdr->size - sizeof(*hdr));
+	struct frame_hdr h = *hdr;
+	struct msg_gleamResource m;
+	struct entry *e;
+
+	w->keep->resources += count;
+	if (!count)
+		return;
+	/* What a context has that isn't green is its device's, whatever becomes of it. */
+	if (hdr->op == OP_gleamResource && msg_gleamResource_get(&r, &m) && m.index < SESSION_CONTEXTS && !w->contexts[m.index].green) {
+		struct writer out = writer_on(of_device + sizeof(h), sizeof(of_device) - sizeof(h));
+
+		m.device = w->contexts[m.index].device;
+		m.index = CTX_NONE;
+		msg_gleamResource_put(&out, &m);
+		h.size = (uint32_t)(sizeof(h) + out.at);
+		memcpy(of_device, &h, sizeof(h));
+		frame = of_device;
+	}
+	e = entry_add(w, FOREVER, frame, h.size);
+	if (e) {
+		e->first = first;
+		e->resources = count;
+	}
+}
+
+/*
+ * A green context that was asked for what it has keeps its place among the rest: another worker makes it, asks it, and ends it again, so that what
+ * was made of the answer can be made there.
+ */
+static void green_stays(struct worker *w, uint32_t index, const struct frame_hdr *hdr, const uint8_t *frame)
+{
+	struct entry *open = NULL;
+	bool asked = false;
+
+	for (struct entry *e = w->keep->first; e; e = e->next) {
+		struct reader r = entry_read(e);
+		struct msg_gleamResource m;
+
+		if (entry_hdr(e)->op == OP_gleamGreenOpen && e->key == CONTEXT_KEY(index))
+			open = e;
+		/* Before it another one may have had the index. */
+		else if (open && entry_hdr(e)->op == OP_gleamResource && msg_gleamResource_get(&r, &m))
+			asked |= m.index == index;
+	}
+	if (!asked)
+		return;
+	open->key = FOREVER;
+	entry_add(w, FOREVER, frame, hdr->size);
+}
+
+static void context_closed(struct worker *w, uint32_t index, const struct frame_hdr *hdr, const uint8_t *frame)
 {
 	struct keep *k = w->keep;
 
+	green_stays(w, index, hdr, frame);
 	for (struct entry **link = &k->first; *link;) {
 		struct entry *e = *link;
 
-		if (e->key == CONTEXT_KEY(index) && e->said && entry_hdr(e)->op == OP_gleamContextOpen)
+		if (e->key == CONTEXT_KEY(index) && e->said &&
+		    (entry_hdr(e)->op == OP_gleamContextOpen || entry_hdr(e)->op == OP_gleamGreenOpen))
 			k->closed |= 1ull << index;
 		/* Its objects are gone with it, and the other worker's will be. */
 		if (e->key == CONTEXT_KEY(index) || (entry_hdr(e)->ctx == index && !key_lives(w, e->key)))
@@ -444,7 +501,10 @@ void keep_frame(struct worker *w, const struct frame_hdr *hdr, const uint8_t *fr
 		break;
 	case KEEP_CLOSE:
 		memcpy(&index, frame + sizeof(*hdr), sizeof(index));
-		context_closed(w, index);
+		context_closed(w, index, hdr, frame);
+		break;
+	case KEEP_RESOURCE:
+		resources_add(w, hdr, frame);
 		break;
 	case KEEP_SET:
 		if (handle_type(key) == OBJECT_NONE)
@@ -863,6 +923,8 @@ bool keep_say(struct worker *w)
 			image_say(w, e);
 		}
 		move_say_frame(w, e->frame, e->size);
+		if (e->resources)
+			resources_say(w, e->first, e->resources);
 	}
 	return numbered_say(w, k);
 }
@@ -1020,27 +1082,12 @@ void keep_forget(struct worker *w)
 	keep_sweep(w);
 }
 
-static void one_found(void *arg, uint64_t handle, struct object *object)
-{
-	*(bool *)arg = true;
-}
-
 const char *keep_trouble(struct worker *w)
 {
 	const char *why;
 
 	if (w->keep && w->keep->trouble)
 		return w->keep->trouble;
-	for (size_t i = 0; i < sizeof(unmovable) / sizeof(unmovable[0]); i++) {
-		bool found = false;
-
-		object_each(w->tables, unmovable[i].type, one_found, &found);
-		if (found)
-			return unmovable[i].why;
-	}
-	for (uint32_t i = 0; i < SESSION_CONTEXTS; i++)
-		if (w->contexts[i].open && w->contexts[i].green)
-			return "it has green contexts (cuGreenCtxCreate), which are parts of the GPU that it is on";
 	why = links_trouble(w);
 	if (!why)
 		why = share_trouble(w);

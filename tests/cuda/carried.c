@@ -9,6 +9,7 @@
  *	CARRIED_QUIET: nothing is printed
  *	carried latch FILE		fails without being told so, waits for the file, and is told then
  *	carried peers FILE		two GPUs whose kernels write to each other's memory, until there is that file
+ *	carried pools FILE		memory pools and what is allocated from them, until there is that file
  *	carried lost|shared FILE	what can't be moved, until there is that file
  *	carried clock FILE		computes something else each time, until there is that file
  */
@@ -739,6 +740,74 @@ static int clock_reader(const char *file)
 	return prog_end();
 }
 
+/* Pools' settings, blocks that live, blocks that lie free in them; and blocks that come and go. */
+static int pools(const char *file)
+{
+	CUmemPoolProps props = { .allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = prop().location };
+	uint64_t threshold = 64 * MIB, of_default = 7 * MIB, value, high;
+	CUdeviceptr kept, plain, passing;
+	CUmemoryPool pool, standard, current;
+	uint32_t turns = 0, got;
+	int reuse = 0;
+	CUstream stream;
+
+	MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	MUST(cuMemPoolCreate(&pool, &props));
+	MUST(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold));
+	MUST(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, &reuse));
+	MUST(cuDeviceGetDefaultMemPool(&standard, 0));
+	MUST(cuMemPoolSetAttribute(standard, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &of_default));
+	MUST(cuMemAllocFromPoolAsync(&kept, 5 * MIB, pool, stream));
+	MUST(cuMemAllocAsync(&plain, 3 * MIB, stream));
+	MUST(cuMemsetD32Async(kept, 0, 5 * MIB / 4, stream));
+	MUST(cuMemsetD32Async(plain, 11, 3 * MIB / 4, stream));
+	MUST(cuDeviceSetMemPool(0, pool));
+	MUST(cuMemAllocAsync(&passing, 9 * MIB, stream));
+	MUST(cuMemFreeAsync(passing, stream));
+	MUST(cuStreamSynchronize(stream));
+	MUST(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &high));
+	do {
+		uint64_t before, after;
+
+		MUST(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &value));
+		CHECK(value == threshold, "turn %u: the threshold is %llu", turns, (unsigned long long)value);
+		MUST(cuMemPoolGetAttribute(standard, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &value));
+		CHECK(value == of_default, "turn %u: that of the default pool is %llu", turns, (unsigned long long)value);
+		reuse = 1;
+		MUST(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC, &reuse));
+		CHECK(reuse == 0, "turn %u: it reuses", turns);
+		MUST(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &before));
+		MUST(cuDeviceGetMemPool(&current, 0));
+		CHECK(current == pool, "turn %u: another pool is current", turns);
+		/* The free block lies in the pool, and serves again. */
+		MUST(cuMemAllocAsync(&passing, 9 * MIB, stream));
+		MUST(cuMemsetD32Async(passing, turns, 9 * MIB / 4, stream));
+		MUST(cuMemsetD32Async(kept + 4 * (turns % 1000), turns + 1, 1, stream));
+		MUST(cuMemcpyDtoHAsync(&got, passing + 9 * MIB - 4, 4, stream));
+		MUST(cuStreamSynchronize(stream));
+		CHECK(got == turns, "turn %u: memory of the pool has %u", turns, got);
+		MUST(cuMemFreeAsync(passing, stream));
+		MUST(cuStreamSynchronize(stream));
+		MUST(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &after));
+		CHECK(after == before, "turn %u: %llu bytes are used, not %llu", turns, (unsigned long long)after, (unsigned long long)before);
+		MUST(cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &value));
+		CHECK(value == high, "turn %u: at most %llu were, not %llu", turns, (unsigned long long)value, (unsigned long long)high);
+		MUST(cuMemcpyDtoH(&got, plain + 3 * MIB - 4, 4));
+		CHECK(got == 11, "turn %u: memory of the default pool has %u", turns, got);
+		if (turns++ % 50 == 0)
+			fprintf(stderr, "step %u\n", turns);
+	} while (access(file, F_OK) != 0);
+	for (uint32_t i = 0; i < 1000 && i < turns; i++) {
+		MUST(cuMemcpyDtoH(&got, kept + 4 * i, 4));
+		CHECK(got % 1000 == (i + 1) % 1000 && got <= turns, "word %u of the pool's memory is %u after %u turns", i, got, turns);
+	}
+	MUST(cuMemFreeAsync(kept, stream));
+	MUST(cuMemFreeAsync(plain, stream));
+	MUST(cuStreamSynchronize(stream));
+	MUST(cuMemPoolDestroy(pool));
+	return prog_end();
+}
+
 /* What stays where it is. */
 static int immovable(const char *what, const char *file)
 {
@@ -827,6 +896,8 @@ int main(int argc, char **argv)
 		return latch(argv[2]);
 	if (argc > 2 && strcmp(argv[1], "clock") == 0)
 		return clock_reader(argv[2]);
+	if (argc > 2 && strcmp(argv[1], "pools") == 0)
+		return pools(argv[2]);
 	if (argc > 2 && !steps)
 		return immovable(argv[1], argv[2]);
 	textures = prog_module("texture");

@@ -3,6 +3,7 @@
  * Green contexts: a GPU's multiprocessors split, contexts made of the parts, work in their streams and in their NULL stream, memory and
  * modules that they share with the primary context, events of whole contexts, and wrong uses. Results are compared with the same
  * steps on the CPU. What a split gives differs between devices: it is checked against what the device says of itself.
+ * "moves FILE": green contexts work, and wait now and then, until there is FILE.
  */
 #include "tests/cuda/pieces.h"
 
@@ -379,7 +380,61 @@ static void wrong_check(const struct parts *p)
 	}
 }
 
-int main(void)
+/* Two contexts with a stream each, and one that comes and goes, made of parts that are as old as the program: until there is the file. */
+static void moves(const struct parts *p, const char *path)
+{
+	CUdevResource parts[2] = { p->part[0], p->part[1] }, of;
+	CUgreenCtx green[2], guest = NULL;
+	CUcontext context = NULL;
+	CUdeviceptr x = buffer(), y = buffer();
+	unsigned int want[2] = { 0, 0 }, turns = 0;
+	CUstream s[2], null = NULL;
+
+	for (unsigned int i = 0; i < 2; i++) {
+		green[i] = green_new(&parts[i], 1);
+		MUST(cuGreenCtxStreamCreate(&s[i], green[i], CU_STREAM_NON_BLOCKING, 0));
+	}
+	MUST(cuCtxFromGreenCtx(&context, green[1]));
+	do {
+		bool last = access(path, F_OK) == 0;
+
+		for (unsigned int i = 0; i < 2; i++) {
+			chain_on(s[i], x + 4 * i, turns + i);
+			want[i] = want[i] * 3 + turns + i;
+		}
+		/* Its NULL stream, too. */
+		MUST(cuCtxPushCurrent(context));
+		fill_on(null, y, turns);
+		MUST(cuStreamSynchronize(null));
+		MUST(cuCtxPopCurrent(NULL));
+		for (unsigned int i = 0; i < 2; i++) {
+			MUST(cuStreamSynchronize(s[i]));
+			CHECK(word(x + 4 * i) == want[i], "turn %u, stream %u: %u, not %u", turns, i, word(x + 4 * i), want[i]);
+			MUST(cuGreenCtxGetDevResource(green[i], &of, CU_DEV_RESOURCE_TYPE_SM));
+			CHECK(of.sm.smCount == p->part[i].sm.smCount, "turn %u: a part has %u, not %u", turns, of.sm.smCount,
+			      p->part[i].sm.smCount);
+		}
+		CHECK(filled(y, turns), "turn %u: what the NULL stream of a green context filled", turns);
+		if (guest)
+			MUST(cuGreenCtxDestroy(guest));
+		guest = green_new(&parts[turns % 2], 1);
+		MUST(cuGreenCtxGetDevResource(guest, &of, CU_DEV_RESOURCE_TYPE_SM));
+		if (turns++ % 20 == 0)
+			fprintf(stderr, "step %u\n", turns);
+		usleep(5000);
+		if (last)
+			break;
+	} while (true);
+	MUST(cuGreenCtxDestroy(guest));
+	for (unsigned int i = 0; i < 2; i++) {
+		MUST(cuStreamDestroy(s[i]));
+		MUST(cuGreenCtxDestroy(green[i]));
+	}
+	MUST(cuMemFree(x));
+	MUST(cuMemFree(y));
+}
+
+int main(int argc, char **argv)
 {
 	struct parts p;
 	CUmodule module;
@@ -390,6 +445,10 @@ int main(void)
 	MUST(cuModuleGetFunction(&chain, module, "chain"));
 	MUST(cuModuleGetFunction(&spin, module, "spin"));
 	p = split_check();
+	if (argc > 2) {
+		moves(&p, argv[2]);
+		return prog_end();
+	}
 	streams_check(&p);
 	current_check(&p);
 	free_check(&p);

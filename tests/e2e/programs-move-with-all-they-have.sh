@@ -6,7 +6,7 @@
 # on. Results are those of a program that stays, bit for bit.
 . "$(dirname "$0")/../lib/e2e.sh"
 . "$(dirname "$0")/../lib/gleam.sh"
-need_built bin/gleamctl tests/cuda/carried
+need_built bin/gleamctl tests/cuda/carried tests/cuda/greens
 
 export GLEAM_SOFTGPU_MEMORY=512M GLEAM_SOFTGPU_DEVICES=2
 PORT=$(free_port) B_PORT=$(free_port)
@@ -77,6 +77,23 @@ for to in b gpu; do
 done
 touch "$TMP/links"
 right links
+
+# ---- parts of a GPU, and pools: the same settings, and the same memory ----
+start_bg greens env GLEAM_SERVER=gpu LD_LIBRARY_PATH="$OUT/lib" "$OUT/tests/cuda/greens" moves "$TMP/greens"
+start pools pools "$TMP/pools"
+for name in greens pools; do
+	started $name
+	for to in b gpu b; do
+		for try in 1 2 3 4 5; do
+			move "$(bg_pid $name)" $to >"$TMP/move.out" 2>&1 && break
+			[ $try -lt 5 ] && grep -q "did not come to an end" "$TMP/move.out" || fail "$name to $to: $(cat "$TMP/move.out")"
+		done
+		steps=$(grep -c step "$TMP/$name.log")
+		wait_for 20 eval '[ $(grep -c step "$TMP/$name.log") -gt '"$steps"' ]' || fail "$name doesn't go on: $(tail -3 "$TMP/$name.log")"
+	done
+	touch "$TMP/$name"
+	right $name
+done
 
 # ---- what stays where it is ----
 for what in lost:"its context is lost" shared:"it has shared memory"; do
