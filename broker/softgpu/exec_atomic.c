@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "broker/softgpu/exec_memory.h"
+#include "broker/softgpu/small_float.h"
 
 static uint64_t read_reg(struct exec_warp *warp, uint32_t slot, uint32_t size, uint32_t lane)
 {
@@ -15,52 +16,14 @@ static uint64_t read_reg(struct exec_warp *warp, uint32_t slot, uint32_t size, u
 	return value;
 }
 
-/* Small floats, here without regard to speed. */
 static float half_get(uint16_t h, bool bf)
 {
-	uint32_t bits = (uint32_t)h << 16;
-	float value;
-	float magnitude;
-
-	if (bf) {
-		memcpy(&value, &bits, sizeof(value));
-		return value;
-	}
-	if ((h & 0x7c00) == 0x7c00) {
-		bits = (uint32_t)(h & 0x8000) << 16 | 0x7f800000u | (uint32_t)(h & 0x3ff) << 13;
-		memcpy(&value, &bits, sizeof(value));
-		return value;
-	}
-	bits = (uint32_t)(h & 0x7fff) << 13;
-	memcpy(&magnitude, &bits, sizeof(magnitude));
-	magnitude *= 0x1p112f;
-	return h & 0x8000 ? -magnitude : magnitude;
+	return bf ? bf16_to_f32(h) : half_to_f32(h);
 }
 
 static uint16_t half_put(float value, bool bf)
 {
-	uint32_t bits;
-	uint32_t rest;
-	uint32_t tiny;
-	float magnitude;
-
-	memcpy(&bits, &value, sizeof(bits));
-	rest = bits & 0x7fffffffu;
-	if (rest > 0x7f800000u)
-		return 0x7fff;
-	if (bf)
-		return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-	if (rest >= 0x47800000u) {
-		rest = 0x7c00;
-	} else if (rest < 0x38800000u) {
-		memcpy(&magnitude, &rest, sizeof(magnitude));
-		magnitude += 0.5f;
-		memcpy(&tiny, &magnitude, sizeof(tiny));
-		rest = tiny - 0x3f000000u;
-	} else {
-		rest = (rest + 0xfff + (rest >> 13 & 1) - 0x38000000u) >> 13;
-	}
-	return (uint16_t)(rest | (bits >> 16 & 0x8000));
+	return bf ? f32_to_bf16(value) : f32_to_half(value);
 }
 
 static uint16_t half_combine(enum exec_atomic op, uint16_t x, uint16_t y, bool bf)

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "broker/softgpu/exec.h"
+#include "broker/softgpu/small_float.h"
 
 /* Sources and destination are the same register or different ones, never partly the same. */
 #ifdef __clang__
@@ -82,38 +83,6 @@
 		STORE_LANES(dt, d, r, mask); \
 	}
 #define LANES3(name, t, ...) LANES3X(name, t, t, t, t, __VA_ARGS__)
-
-static inline float bits_f32(uint32_t bits)
-{
-	float value;
-
-	memcpy(&value, &bits, sizeof(value));
-	return value;
-}
-
-static inline uint32_t f32_bits(float value)
-{
-	uint32_t bits;
-
-	memcpy(&bits, &value, sizeof(bits));
-	return bits;
-}
-
-static inline double bits_f64(uint64_t bits)
-{
-	double value;
-
-	memcpy(&value, &bits, sizeof(value));
-	return value;
-}
-
-static inline uint64_t f64_bits(double value)
-{
-	uint64_t bits;
-
-	memcpy(&bits, &value, sizeof(bits));
-	return bits;
-}
 
 /* Subnormals become zero of their sign. */
 static inline float ftz(float x)

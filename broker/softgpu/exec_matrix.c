@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "broker/softgpu/exec_matrix.h"
+#include "broker/softgpu/small_float.h"
 
 #define M_MAX 16
 #define N     8
@@ -45,37 +46,6 @@ static double eight_value(uint8_t b, bool e5m2)
 	return b & 0x80 ? -value : value;
 }
 
-static float bits_float(uint32_t bits)
-{
-	float value;
-
-	memcpy(&value, &bits, sizeof(value));
-	return value;
-}
-
-static uint16_t float_half(float value)
-{
-	uint32_t bits;
-	uint32_t rest;
-	uint32_t tiny;
-	float magnitude;
-
-	memcpy(&bits, &value, sizeof(bits));
-	rest = bits & 0x7fffffffu;
-	if (rest > 0x7f800000u)
-		return 0x7fff;
-	if (rest >= 0x47800000u) {
-		rest = 0x7c00;
-	} else if (rest < 0x38800000u) {
-		magnitude = bits_float(rest) + 0.5f;
-		memcpy(&tiny, &magnitude, sizeof(tiny));
-		rest = tiny - 0x3f000000u;
-	} else {
-		rest = (rest + 0xfff + (rest >> 13 & 1) - 0x38000000u) >> 13;
-	}
-	return (uint16_t)(rest | (bits >> 16 & 0x8000));
-}
-
 /* Element @i of those that a register holds. */
 static double element(enum ptx_type type, uint32_t bits, uint32_t i)
 {
@@ -83,9 +53,9 @@ static double element(enum ptx_type type, uint32_t bits, uint32_t i)
 	case T_F16:
 		return half_value((uint16_t)(bits >> (16 * i)));
 	case T_BF16:
-		return (double)bits_float(bits >> (16 * i) << 16);
+		return (double)bits_f32(bits >> (16 * i) << 16);
 	case T_TF32:
-		return (double)bits_float(bits & 0xffffe000u);
+		return (double)bits_f32(bits & 0xffffe000u);
 	case T_S8:
 		return (int8_t)(bits >> (8 * i));
 	case T_U8:
@@ -183,13 +153,13 @@ void exec_mma(struct exec_warp *warp, const struct exec_insn *insn, uint32_t mas
 					sum = sum > INT32_MAX ? INT32_MAX : sum < INT32_MIN ? INT32_MIN : sum;
 				results[i][lane] = (uint32_t)sum;
 			} else {
-				float sum = from == T_F16 ? (float)half_value((uint16_t)bits) : bits_float(bits);
+				float sum = from == T_F16 ? (float)half_value((uint16_t)bits) : bits_f32(bits);
 
 				/* a product of two such numbers is exact */
 				for (uint32_t k = 0; k < insn->sub[1]; k++)
 					sum = (float)((double)sum + a[row][k] * b[k][column]);
 				if (to == T_F16)
-					results[i / 2][lane] |= (uint32_t)float_half(sum) << (16 * (i & 1));
+					results[i / 2][lane] |= (uint32_t)f32_to_half(sum) << (16 * (i & 1));
 				else
 					memcpy(&results[i][lane], &sum, sizeof(sum));
 			}
@@ -351,7 +321,7 @@ static double fragment_value(struct exec_warp *warp, const uint32_t *slots, enum
 	memcpy(&bits, fragment(warp, slots, e, size), size);
 	if (type == T_S32)
 		return (int32_t)bits;
-	return type == T_F32 ? (double)bits_float(bits) : element(type, bits, 0);
+	return type == T_F32 ? (double)bits_f32(bits) : element(type, bits, 0);
 }
 
 void exec_wmma_mma(struct exec_warp *warp, const struct exec_insn *insn, uint32_t mask)
@@ -382,7 +352,7 @@ void exec_wmma_mma(struct exec_warp *warp, const struct exec_insn *insn, uint32_
 		results[e] = sum;
 	}
 	for (uint32_t e = 0; e < m * n; e++) {
-		uint16_t half = to == T_F16 ? float_half(results[e]) : 0;
+		uint16_t half = to == T_F16 ? f32_to_half(results[e]) : 0;
 
 		if (to == T_F16)
 			memcpy(fragment(warp, wmma->d, e, 2), &half, 2);
