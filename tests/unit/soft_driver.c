@@ -5,6 +5,7 @@
 #include "tests/unit/soft_driver.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <limits.h>
 #include <unistd.h>
 
@@ -109,4 +110,31 @@ bool driver_is_tsan(void)
 #else
 	return false;
 #endif
+}
+
+pid_t driver_neighbour(int *answer_out, int *order_out)
+{
+	int up[2], down[2];
+	pid_t child;
+
+	assert_int_equal(pipe(up), 0);
+	assert_int_equal(pipe(down), 0);
+	child = fork();
+	if (child == 0) {
+		char answer[16], order[16];
+
+		/* Else it would wait for an end of file that it holds off itself. */
+		close(up[0]);
+		close(down[1]);
+		snprintf(answer, sizeof(answer), "%d", up[1]);
+		snprintf(order, sizeof(order), "%d", down[0]);
+		execl("/proc/self/exe", program_invocation_short_name, "neighbour", answer, order, (char *)NULL);
+		_exit(1);
+	}
+	assert_true(child > 0);
+	close(up[1]);
+	close(down[0]);
+	*answer_out = up[0];
+	*order_out = down[1];
+	return child;
 }

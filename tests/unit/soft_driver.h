@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/types.h>
 
 #include <cmocka.h>
 
@@ -37,6 +38,12 @@ char *driver_file(const char *path, size_t *size_out);
 /* Loads a module from PTX text and ends the test where that fails, with the log. */
 CUmodule driver_module(const char *ptx);
 CUfunction driver_function(CUmodule module, const char *name);
+
+/*
+ * The test's program once more, as `PROGRAM neighbour ANSWER ORDER`: descriptors to say something by, and to hear from us by. The ends
+ * that are ours, @answer_out and @order_out, are the test's to close; so is the process to wait for.
+ */
+pid_t driver_neighbour(int *answer_out, int *order_out);
 
 /* Whether this build is checked by ThreadSanitizer, whose shadow takes the fixed ranges. */
 bool driver_is_tsan(void);

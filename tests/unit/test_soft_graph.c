@@ -3,29 +3,9 @@
  * Graphs: built by node calls, made executable, launched, changed.
  */
 #include "tests/unit/soft_driver.h"
+#include "tests/unit/soft_words.h"
 
 #include <unistd.h>
-
-static uint32_t *words;
-
-static CUdeviceptr word(unsigned int index)
-{
-	return (CUdeviceptr)(uintptr_t)&words[index];
-}
-
-static void words_clear(void)
-{
-	driver_start(0);
-	if (!words)
-		assert_ok(CU(cuMemHostAlloc)((void **)&words, 4096, 0));
-	for (unsigned int i = 0; i < 1024; i++)
-		__atomic_store_n(&words[i], 0, __ATOMIC_SEQ_CST);
-}
-
-static uint32_t word_read(unsigned int index)
-{
-	return __atomic_load_n(&words[index], __ATOMIC_ACQUIRE);
-}
 
 /* Adds 1 to the word at its first parameter, then times its second. */
 static const char kernel_text[] = ".version 8.0\n.target sm_75\n.address_size 64\n"

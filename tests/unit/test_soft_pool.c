@@ -112,33 +112,7 @@ static void test_own_pools(void **state)
 	assert_int_equal(CU(cuMemPoolCreate)(&pool, &props), CUDA_ERROR_NOT_SUPPORTED);
 }
 
-/* Another process at the same ledger: takes 100 MiB, says so, and waits to be told or killed. */
-static pid_t neighbour_start(int *answer, int *order)
-{
-	int up[2], down[2];
-	pid_t child;
-
-	assert_int_equal(pipe(up), 0);
-	assert_int_equal(pipe(down), 0);
-	child = fork();
-	if (child == 0) {
-		char path[64], go[64];
-
-		/* Else it would wait for an end of file that it holds off itself. */
-		close(up[0]);
-		close(down[1]);
-		snprintf(path, sizeof(path), "%d", up[1]);
-		snprintf(go, sizeof(go), "%d", down[0]);
-		execl("/proc/self/exe", "test_soft_pool", "neighbour", path, go, (char *)NULL);
-		_exit(1);
-	}
-	close(up[1]);
-	close(down[0]);
-	*answer = up[0];
-	*order = down[1];
-	return child;
-}
-
+/* Takes 100 MiB, says so, and waits to be told or killed. */
 static int neighbour(int answer, int order)
 {
 	CUdeviceptr memory;
@@ -162,7 +136,7 @@ static void test_neighbours_share_the_ledger(void **state)
 	driver_start(0);
 	before = memory_free();
 	for (int killed = 0; killed < 2; killed++) {
-		child = neighbour_start(&answer, &order);
+		child = driver_neighbour(&answer, &order);
 		assert_int_equal(read(answer, &byte, 1), 1);
 		assert_int_equal(before - memory_free(), 100 * MIB);
 		assert_int_equal(CU(cuMemAlloc_v2)(&memory, 200 * MIB), CUDA_ERROR_OUT_OF_MEMORY);

@@ -3,32 +3,12 @@
  * Order: within a stream, between streams, through events, words in memory and the legacy stream.
  */
 #include "tests/unit/soft_driver.h"
+#include "tests/unit/soft_words.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <time.h>
 #include <unistd.h>
-
-static uint32_t *words; /* page-locked: host and device address are one */
-
-static CUdeviceptr word(unsigned int index)
-{
-	return (CUdeviceptr)(uintptr_t)&words[index];
-}
-
-static void words_clear(void)
-{
-	driver_start(0);
-	if (!words)
-		assert_ok(CU(cuMemHostAlloc)((void **)&words, 4096, 0));
-	for (unsigned int i = 0; i < 1024; i++)
-		__atomic_store_n(&words[i], 0, __ATOMIC_SEQ_CST);
-}
-
-static uint32_t word_read(unsigned int index)
-{
-	return __atomic_load_n(&words[index], __ATOMIC_ACQUIRE);
-}
 
 static void word_write(unsigned int index, uint32_t value)
 {

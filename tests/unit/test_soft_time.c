@@ -97,35 +97,21 @@ static int neighbour(int answer, int order)
 
 static void test_processes_share_a_device(void **state)
 {
-	int up[2], down[2], status, others;
+	int answer, order, status, others;
 	pid_t child;
 	double took;
 	char byte;
 
-	assert_int_equal(pipe(up), 0);
-	assert_int_equal(pipe(down), 0);
 	took = seconds(CLOCK_MONOTONIC);
-	child = fork();
-	if (child == 0) {
-		char answer[16], order[16];
-
-		close(up[0]);
-		close(down[1]);
-		snprintf(answer, sizeof(answer), "%d", up[1]);
-		snprintf(order, sizeof(order), "%d", down[0]);
-		execl("/proc/self/exe", "test_soft_time", "neighbour", answer, order, (char *)NULL);
-		_exit(1);
-	}
-	close(up[1]);
-	close(down[0]);
-	assert_int_equal(read(up[0], &byte, 1), 1);
+	child = driver_neighbour(&answer, &order);
+	assert_int_equal(read(answer, &byte, 1), 1);
 	launches(function, LAUNCHES);
-	close(down[1]);
-	assert_int_equal(read(up[0], &others, sizeof(others)), sizeof(others));
+	close(order);
+	assert_int_equal(read(answer, &others, sizeof(others)), sizeof(others));
 	assert_int_equal(waitpid(child, &status, 0), child);
 	took = seconds(CLOCK_MONOTONIC) - took;
 	assert_int_equal(status, 0);
-	close(up[0]);
+	close(answer);
 	/* One at a time, whoever asks. */
 	assert_true(others >= 2);
 	assert_true((LAUNCHES + others) * LAUNCH_S <= took);
