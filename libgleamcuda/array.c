@@ -236,11 +236,7 @@ CUresult do_cuArray3DCreate_v2(struct call *call, CUarray *pHandle, const CUDA_A
 	m = (struct msg_gleamArrayCreate){ .array = array->handle, .width = desc->Width, .height = desc->Height,
 					   .depth = desc->Depth, .format = desc->Format,
 					   .channels = desc->NumChannels, .flags = desc->Flags };
-	result = call_open(call, OP_gleamArrayCreate, msg_gleamArrayCreate_size(&m));
-	if (!result) {
-		msg_gleamArrayCreate_put(&call->w, &m);
-		result = call_wait(call);
-	}
+	result = CALL_ASK(call, gleamArrayCreate, &m);
 	if (result)
 		array_end(array);
 	else
@@ -297,11 +293,9 @@ CUresult do_cuArrayDestroy(struct call *call, CUarray hArray)
 	m.array = array->handle;
 	/* An earlier failure is told, and the array goes all the same. */
 	told = context_wait(call);
-	result = call_open(call, OP_gleamArrayEnd, msg_gleamArrayEnd_size(&m));
+	result = CALL_SEND(call, gleamArrayEnd, &m);
 	if (result)
 		return result;
-	msg_gleamArrayEnd_put(&call->w, &m);
-	call_post(call);
 	stable_give(&arrays, handle_end(m.array));
 	return told;
 }
@@ -435,11 +429,7 @@ CUresult do_cuMipmappedArrayCreate(struct call *call, CUmipmappedArray *pHandle,
 		result = CUDA_ERROR_OUT_OF_MEMORY;
 		goto give_mipmap;
 	}
-	result = call_open(call, OP_gleamMipmapCreate, msg_gleamMipmapCreate_size(&m));
-	if (!result) {
-		msg_gleamMipmapCreate_put(&call->w, &m);
-		result = call_wait(call);
-	}
+	result = CALL_ASK(call, gleamMipmapCreate, &m);
 	if (result)
 		goto end_handle;
 	*pHandle = (CUmipmappedArray)(uintptr_t)m.mipmap;
@@ -469,13 +459,11 @@ static CUresult level_open_locked(struct call *call, struct mipmap *mipmap, uint
 	if (!array)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	m.array = array->handle;
-	result = call_open(call, OP_gleamMipmapLevel, msg_gleamMipmapLevel_size(&m));
+	result = CALL_SEND(call, gleamMipmapLevel, &m);
 	if (result) {
 		array_end(array);
 		return result;
 	}
-	msg_gleamMipmapLevel_put(&call->w, &m);
-	call_post(call);
 	mipmap->levels[level] = array;
 	return CUDA_SUCCESS;
 }
@@ -534,11 +522,9 @@ CUresult do_cuMipmappedArrayDestroy(struct call *call, CUmipmappedArray hMipmapp
 		return CUDA_ERROR_INVALID_HANDLE;
 	call_in(call, mipmap->context);
 	told = context_wait(call);
-	result = call_open(call, OP_gleamMipmapEnd, msg_gleamMipmapEnd_size(&m));
+	result = CALL_SEND(call, gleamMipmapEnd, &m);
 	if (result)
 		return result;
-	msg_gleamMipmapEnd_put(&call->w, &m);
-	call_post(call);
 	mipmap_end(m.mipmap);
 	return told;
 }

@@ -5,6 +5,7 @@
  *
  *	call_enter() -> body -> call_leave()
  *	body: check arguments; call_open(); msg_X_put(&call->w, &m); call_post() or call_wait(); ans_X_get(&call->r, &a)
+ *	where nothing stands in between: CALL_SEND(call, X, &m) or CALL_ASK(call, X, &m); ans_X_get(&call->r, &a)
  *
  * Between call_open() and call_post() or call_wait() the session's append lock is held: nothing may wait there.
  */
@@ -98,6 +99,33 @@ void call_cancel(struct call *call);
 /* Publish and wait for the reply, whose CUresult is returned; on success call->r stands at the out fields, which stay
  * valid until call_leave(). Releases the append lock before it waits. */
 CUresult call_wait(struct call *call);
+
+/*
+ * The whole way of a command: the message @m, a struct msg_@name, is sent, or also answered. The CUresult of call_open() or call_wait().
+ * Macros, for the codec's functions are named after the message; each has its own type, which is checked.
+ */
+#define CALL_SEND(call, name, m)                                                                       \
+	({                                                                                             \
+		const struct msg_##name *send_m = (m);                                                 \
+		CUresult send_result = call_open((call), OP_##name, msg_##name##_size(send_m));        \
+                                                                                                       \
+		if (send_result == CUDA_SUCCESS) {                                                     \
+			msg_##name##_put(&(call)->w, send_m);                                          \
+			call_post(call);                                                               \
+		}                                                                                      \
+		send_result;                                                                           \
+	})
+#define CALL_ASK(call, name, m)                                                                        \
+	({                                                                                             \
+		const struct msg_##name *ask_m = (m);                                                  \
+		CUresult ask_result = call_open((call), OP_##name, msg_##name##_size(ask_m));          \
+                                                                                                       \
+		if (ask_result == CUDA_SUCCESS) {                                                      \
+			msg_##name##_put(&(call)->w, ask_m);                                           \
+			ask_result = call_wait(call);                                                  \
+		}                                                                                      \
+		ask_result;                                                                            \
+	})
 
 /* Wait, without a command, until progress word @word has reached @seq; the words are pushed. Tells @context's failure, if
  * that keeps the word from ever coming. */

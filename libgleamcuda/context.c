@@ -209,10 +209,7 @@ struct cls_block *context_deactivate_locked(struct call *call, struct context *c
 	}
 	range_remove_context(context, NULL);
 	/* A session that died needs no close: the worker is gone, and its contexts with it. */
-	if (call_open(call, OP_gleamContextClose, msg_gleamContextClose_size(&m)) == CUDA_SUCCESS) {
-		msg_gleamContextClose_put(&call->w, &m);
-		call_post(call);
-	}
+	CALL_SEND(call, gleamContextClose, &m);
 	return cls;
 }
 
@@ -365,11 +362,7 @@ CUresult context_green_make(struct call *call, int device, const uint32_t *parts
 	call_in(call, context->base);
 	m.index = context->index;
 	m.device = context->node_device;
-	result = call_open(call, OP_gleamGreenOpen, msg_gleamGreenOpen_size(&m));
-	if (!result) {
-		msg_gleamGreenOpen_put(&call->w, &m);
-		result = call_wait(call);
-	}
+	result = CALL_ASK(call, gleamGreenOpen, &m);
 	pthread_mutex_lock(&lifecycle_lock);
 	if (result) {
 		context->attached = 0;

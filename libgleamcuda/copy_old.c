@@ -32,52 +32,30 @@ static CUDA_MEMCPY3D box(const CUDA_MEMCPY3D_v1 *p)
 	return copy;
 }
 
-CUresult do_cuMemcpy2D(struct call *call, const CUDA_MEMCPY2D_v1 *pCopy)
-{
-	if (!pCopy)
-		return CUDA_ERROR_INVALID_VALUE;
+/* @bring gives today's form @now of the old one @before. */
+#define OLD(name, before, now, bring)                                                                          \
+	CUresult do_##name(struct call *call, const before *pCopy)                                             \
+	{                                                                                                      \
+		if (!pCopy)                                                                                    \
+			return CUDA_ERROR_INVALID_VALUE;                                                       \
+                                                                                                               \
+		now copy = bring(pCopy);                                                                       \
+                                                                                                               \
+		return do_##name##_v2(call, &copy);                                                            \
+	}
+#define OLD_ASYNC(name, before, now, bring)                                                                    \
+	CUresult do_##name(struct call *call, const before *pCopy, CUstream hStream)                           \
+	{                                                                                                      \
+		if (!pCopy)                                                                                    \
+			return CUDA_ERROR_INVALID_VALUE;                                                       \
+                                                                                                               \
+		now copy = bring(pCopy);                                                                       \
+                                                                                                               \
+		return do_##name##_v2(call, &copy, hStream);                                                   \
+	}
 
-	CUDA_MEMCPY2D copy = FLAT(pCopy);
-
-	return do_cuMemcpy2D_v2(call, &copy);
-}
-
-CUresult do_cuMemcpy2DUnaligned(struct call *call, const CUDA_MEMCPY2D_v1 *pCopy)
-{
-	if (!pCopy)
-		return CUDA_ERROR_INVALID_VALUE;
-
-	CUDA_MEMCPY2D copy = FLAT(pCopy);
-
-	return do_cuMemcpy2DUnaligned_v2(call, &copy);
-}
-
-CUresult do_cuMemcpy2DAsync(struct call *call, const CUDA_MEMCPY2D_v1 *pCopy, CUstream hStream)
-{
-	if (!pCopy)
-		return CUDA_ERROR_INVALID_VALUE;
-
-	CUDA_MEMCPY2D copy = FLAT(pCopy);
-
-	return do_cuMemcpy2DAsync_v2(call, &copy, hStream);
-}
-
-CUresult do_cuMemcpy3D(struct call *call, const CUDA_MEMCPY3D_v1 *pCopy)
-{
-	if (!pCopy)
-		return CUDA_ERROR_INVALID_VALUE;
-
-	CUDA_MEMCPY3D copy = box(pCopy);
-
-	return do_cuMemcpy3D_v2(call, &copy);
-}
-
-CUresult do_cuMemcpy3DAsync(struct call *call, const CUDA_MEMCPY3D_v1 *pCopy, CUstream hStream)
-{
-	if (!pCopy)
-		return CUDA_ERROR_INVALID_VALUE;
-
-	CUDA_MEMCPY3D copy = box(pCopy);
-
-	return do_cuMemcpy3DAsync_v2(call, &copy, hStream);
-}
+OLD(cuMemcpy2D, CUDA_MEMCPY2D_v1, CUDA_MEMCPY2D, FLAT)
+OLD(cuMemcpy2DUnaligned, CUDA_MEMCPY2D_v1, CUDA_MEMCPY2D, FLAT)
+OLD_ASYNC(cuMemcpy2DAsync, CUDA_MEMCPY2D_v1, CUDA_MEMCPY2D, FLAT)
+OLD(cuMemcpy3D, CUDA_MEMCPY3D_v1, CUDA_MEMCPY3D, box)
+OLD_ASYNC(cuMemcpy3DAsync, CUDA_MEMCPY3D_v1, CUDA_MEMCPY3D, box)

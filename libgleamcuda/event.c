@@ -75,11 +75,9 @@ CUresult do_cuEventCreate(struct call *call, CUevent *phEvent, unsigned int Flag
 		result = CUDA_ERROR_OUT_OF_MEMORY;
 		goto give_event;
 	}
-	result = call_open(call, OP_cuEventCreate, msg_cuEventCreate_size(&m));
+	result = CALL_SEND(call, cuEventCreate, &m);
 	if (result)
 		goto end_handle;
-	msg_cuEventCreate_put(&call->w, &m);
-	call_post(call);
 	*phEvent = (CUevent)(uintptr_t)m.phEvent;
 	return CUDA_SUCCESS;
 
@@ -123,11 +121,9 @@ CUresult do_cuEventDestroy_v2(struct call *call, CUevent hEvent)
 		return result;
 	/* Events may be destroyed while another context is current: the message goes in the event's own. */
 	call_in(call, event->context);
-	result = call_open(call, OP_cuEventDestroy_v2, msg_cuEventDestroy_v2_size(&m));
+	result = CALL_SEND(call, cuEventDestroy_v2, &m);
 	if (result)
 		return result;
-	msg_cuEventDestroy_v2_put(&call->w, &m);
-	call_post(call);
 	event_give(handle_end(m.hEvent));
 	return CUDA_SUCCESS;
 }
@@ -324,11 +320,7 @@ CUresult do_cuEventElapsedTime_v2(struct call *call, float *pMilliseconds, CUeve
 		result = call_wait_progress(call, __atomic_load_n(&start->word, __ATOMIC_RELAXED), start->seq, start->context);
 	if (result)
 		return result;
-	result = call_open(call, OP_cuEventElapsedTime_v2, msg_cuEventElapsedTime_v2_size(&m));
-	if (result)
-		return result;
-	msg_cuEventElapsedTime_v2_put(&call->w, &m);
-	result = call_wait(call);
+	result = CALL_ASK(call, cuEventElapsedTime_v2, &m);
 	if (result)
 		return result;
 	if (!ans_cuEventElapsedTime_v2_get(&call->r, &a))

@@ -162,12 +162,7 @@ static struct msg_gleamHostRange range_message(uint64_t start, uint64_t size, ui
 
 static CUresult range_tell(struct call *call, const struct msg_gleamHostRange *m)
 {
-	CUresult result = call_open(call, OP_gleamHostRange, msg_gleamHostRange_size(m));
-
-	if (result)
-		return result;
-	msg_gleamHostRange_put(&call->w, m);
-	return call_wait(call);
+	return CALL_ASK(call, gleamHostRange, m);
 }
 
 static void exposed_free(struct exposed *exposed)

@@ -50,12 +50,10 @@ static CUresult pass_locked(struct call *call, struct fence *f, struct stream *s
 		return CUDA_SUCCESS;
 	if (fence_stands(f, context_base(call->context)) && !ordered(f, stream)) {
 		struct msg_cuStreamWaitEvent m = { .hStream = stream->handle, .hEvent = f->event };
-		CUresult result = call_open(call, OP_cuStreamWaitEvent, msg_cuStreamWaitEvent_size(&m));
+		CUresult result = CALL_SEND(call, cuStreamWaitEvent, &m);
 
 		if (result)
 			return result;
-		msg_cuStreamWaitEvent_put(&call->w, &m);
-		call_post(call);
 	}
 	__atomic_store_n(&stream->fence_seen, count, __ATOMIC_RELEASE);
 	return CUDA_SUCCESS;

@@ -92,11 +92,7 @@ static CUresult resource_ask(struct call *call, int device, struct context *cont
 		return CUDA_ERROR_INVALID_RESOURCE_TYPE;
 	call->context = NULL;
 	call_to(call, device_at(device)->session);
-	result = call_open(call, OP_gleamResource, msg_gleamResource_size(&m));
-	if (result)
-		return result;
-	msg_gleamResource_put(&call->w, &m);
-	result = call_wait(call);
+	result = CALL_ASK(call, gleamResource, &m);
 	if (result)
 		return result;
 	if (!ans_gleamResource_get(&call->r, &a))
@@ -150,11 +146,7 @@ CUresult do_cuDevSmResourceSplitByCount(struct call *call, CUdevResource *result
 	m.want = !result_out ? 0 : *nbGroups < RESOURCE_GROUPS ? *nbGroups : RESOURCE_GROUPS;
 	call->context = NULL;
 	call_to(call, device_at(inside.device)->session);
-	result = call_open(call, OP_gleamResourceSplit, msg_gleamResourceSplit_size(&m));
-	if (result)
-		return result;
-	msg_gleamResourceSplit_put(&call->w, &m);
-	result = call_wait(call);
+	result = CALL_ASK(call, gleamResourceSplit, &m);
 	if (result)
 		return result;
 	if (!ans_gleamResourceSplit_get(&call->r, &a) ||

@@ -108,10 +108,7 @@ static void done_send(struct session *s, uint64_t id, const struct stream *strea
 	/* What the function wrote where kernels look is there when its stream goes on. */
 	if (exposed_any())
 		exposed_push(&call);
-	if (!call_open(&call, OP_gleamHostDone, msg_gleamHostDone_size(&m))) {
-		msg_gleamHostDone_put(&call.w, &m);
-		call_post(&call);
-	}
+	CALL_SEND(&call, gleamHostDone, &m);
 	call_leave(&call, CUDA_SUCCESS);
 }
 

@@ -277,11 +277,9 @@ static CUresult image_send(struct call *call, uint64_t object, const struct imag
 	CUresult result;
 
 	call->unawaited = true; /* what asks for the verdict comes behind it */
-	result = call_open(call, OP_gleamLoadBegin, msg_gleamLoadBegin_size(&begin));
+	result = CALL_SEND(call, gleamLoadBegin, &begin);
 	if (result)
 		return result;
-	msg_gleamLoadBegin_put(&call->w, &begin);
-	call_post(call);
 	for (uint64_t at = 0; at < image->size;) {
 		uint64_t left = image->size - at;
 		uint32_t part = left < SESSION_CELL_SIZE ? (uint32_t)left : SESSION_CELL_SIZE;
@@ -472,16 +470,10 @@ static void object_drop(struct call *call, uint64_t object)
 	struct msg_cuModuleUnload module = { .hmod = object };
 	struct msg_cuLibraryUnload library = { .library = object };
 
-	if (handle_type(object) == OBJECT_MODULE) {
-		if (call_open(call, OP_cuModuleUnload, msg_cuModuleUnload_size(&module)))
-			return;
-		msg_cuModuleUnload_put(&call->w, &module);
-	} else {
-		if (call_open(call, OP_cuLibraryUnload, msg_cuLibraryUnload_size(&library)))
-			return;
-		msg_cuLibraryUnload_put(&call->w, &library);
-	}
-	call_post(call);
+	if (handle_type(object) == OBJECT_MODULE)
+		CALL_SEND(call, cuModuleUnload, &module);
+	else
+		CALL_SEND(call, cuLibraryUnload, &library);
 }
 
 static CUresult load_chosen(struct call *call, uint64_t object, const struct image *image, const struct jit *jit,

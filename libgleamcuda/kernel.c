@@ -89,11 +89,9 @@ CUresult do_cuFuncSetAttribute(struct call *call, CUfunction hfunc, CUfunction_a
 	/* Set again to what it is: frameworks do that before each launch. */
 	if (function_value(function, attrib) == value)
 		return CUDA_SUCCESS;
-	result = call_open(call, OP_cuFuncSetAttribute, msg_cuFuncSetAttribute_size(&m));
+	result = CALL_SEND(call, cuFuncSetAttribute, &m);
 	if (result)
 		return result;
-	msg_cuFuncSetAttribute_put(&call->w, &m);
-	call_post(call);
 	function_value_set(function, (int)attrib, value);
 	return CUDA_SUCCESS;
 }
@@ -163,11 +161,9 @@ CUresult do_cuKernelSetAttribute(struct call *call, CUfunction_attribute attrib,
 	m.dev = (int32_t)device_at(dev)->node_device;
 	result = kernel_at(call, k, dev);
 	if (!result)
-		result = call_open(call, OP_cuKernelSetAttribute, msg_cuKernelSetAttribute_size(&m));
+		result = CALL_SEND(call, cuKernelSetAttribute, &m);
 	if (result)
 		return result;
-	msg_cuKernelSetAttribute_put(&call->w, &m);
-	call_post(call);
 	__atomic_store_n(&values->values[attrib], val, __ATOMIC_RELAXED);
 	functions_have(k, dev, (int)attrib, val, true);
 	return CUDA_SUCCESS;
@@ -187,11 +183,9 @@ CUresult do_cuFuncSetCacheConfig(struct call *call, CUfunction hfunc, CUfunc_cac
 		return CUDA_ERROR_INVALID_VALUE;
 	m.hfunc = function->handle;
 	call_in(call, function->context);
-	result = call_open(call, OP_cuFuncSetCacheConfig, msg_cuFuncSetCacheConfig_size(&m));
+	result = CALL_SEND(call, cuFuncSetCacheConfig, &m);
 	if (result)
 		return result;
-	msg_cuFuncSetCacheConfig_put(&call->w, &m);
-	call_post(call);
 	__atomic_store_n(&function->cache_config, (uint32_t)config, __ATOMIC_RELAXED);
 	return CUDA_SUCCESS;
 }
@@ -212,11 +206,9 @@ CUresult do_cuKernelSetCacheConfig(struct call *call, CUkernel kernel, CUfunc_ca
 	m.dev = (int32_t)device_at(dev)->node_device;
 	result = kernel_at(call, k, dev);
 	if (!result)
-		result = call_open(call, OP_cuKernelSetCacheConfig, msg_cuKernelSetCacheConfig_size(&m));
+		result = CALL_SEND(call, cuKernelSetCacheConfig, &m);
 	if (result)
 		return result;
-	msg_cuKernelSetCacheConfig_put(&call->w, &m);
-	call_post(call);
 	__atomic_store_n(&k->cache_config[dev], (uint32_t)config, __ATOMIC_RELAXED);
 	for (uint32_t i = 0; i < SESSION_CONTEXTS; i++) {
 		struct function *function = __atomic_load_n(&k->functions[i], __ATOMIC_ACQUIRE);
@@ -239,11 +231,9 @@ CUresult do_cuFuncSetSharedMemConfig(struct call *call, CUfunction hfunc, CUshar
 		return CUDA_ERROR_INVALID_VALUE;
 	m.hfunc = function->handle;
 	call_in(call, function->context);
-	result = call_open(call, OP_cuFuncSetSharedMemConfig, msg_cuFuncSetSharedMemConfig_size(&m));
+	result = CALL_SEND(call, cuFuncSetSharedMemConfig, &m);
 	if (result)
 		return result;
-	msg_cuFuncSetSharedMemConfig_put(&call->w, &m);
-	call_post(call);
 	return CUDA_SUCCESS;
 }
 

@@ -88,13 +88,7 @@ static void load_others(struct call *call, struct program *program, const void *
 static CUresult unload_send(struct call *call, const void *message)
 {
 	const struct msg_cuLibraryUnload *m = message;
-	CUresult result = call_open(call, OP_cuLibraryUnload, msg_cuLibraryUnload_size(m));
-
-	if (result)
-		return result;
-	msg_cuLibraryUnload_put(&call->w, m);
-	call_post(call);
-	return CUDA_SUCCESS;
+	return CALL_SEND(call, cuLibraryUnload, m);
 }
 
 static CUresult library_load(struct call *call, CUlibrary *library, const void *image, uint64_t size,

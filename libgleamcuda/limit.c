@@ -28,11 +28,7 @@ CUresult do_cuCtxGetLimit(struct call *call, size_t *pvalue, CUlimit limit)
 		*pvalue = __atomic_load_n(&context->limits[limit], __ATOMIC_RELAXED);
 		return CUDA_SUCCESS;
 	}
-	result = call_open(call, OP_cuCtxGetLimit, msg_cuCtxGetLimit_size(&m));
-	if (result)
-		return result;
-	msg_cuCtxGetLimit_put(&call->w, &m);
-	result = call_wait(call);
+	result = CALL_ASK(call, cuCtxGetLimit, &m);
 	if (result)
 		return result;
 	if (!ans_cuCtxGetLimit_get(&call->r, &a))
@@ -76,11 +72,9 @@ CUresult do_cuCtxSetCacheConfig(struct call *call, CUfunc_cache config)
 
 	if ((uint32_t)config > CU_FUNC_CACHE_PREFER_EQUAL)
 		return CUDA_ERROR_INVALID_VALUE;
-	result = call_open(call, OP_cuCtxSetCacheConfig, msg_cuCtxSetCacheConfig_size(&m));
+	result = CALL_SEND(call, cuCtxSetCacheConfig, &m);
 	if (result)
 		return result;
-	msg_cuCtxSetCacheConfig_put(&call->w, &m);
-	call_post(call);
 	__atomic_store_n(&call->context->cache_config, (uint32_t)config, __ATOMIC_RELAXED);
 	return CUDA_SUCCESS;
 }

@@ -132,11 +132,7 @@ CUresult do_cuLinkCreate_v2(struct call *call, unsigned int numOptions, CUjit_op
 	if (!link->handle)
 		goto give_link;
 	m = (struct msg_gleamLinkCreate){ .link = link->handle, .options = jit.wire, .options_size = jit.wire_size };
-	result = call_open(call, OP_gleamLinkCreate, msg_gleamLinkCreate_size(&m));
-	if (!result) {
-		msg_gleamLinkCreate_put(&call->w, &m);
-		result = call_wait(call);
-	}
+	result = CALL_ASK(call, gleamLinkCreate, &m);
 	if (result)
 		goto end_handle;
 	*stateOut = (CUlinkState)(uintptr_t)link->handle;
@@ -169,11 +165,9 @@ CUresult do_cuLinkDestroy(struct call *call, CUlinkState state)
 	if (result)
 		return result;
 	m.link = link->handle;
-	result = call_open(call, OP_gleamLinkEnd, msg_gleamLinkEnd_size(&m));
+	result = CALL_SEND(call, gleamLinkEnd, &m);
 	if (result)
 		return result;
-	msg_gleamLinkEnd_put(&call->w, &m);
-	call_post(call);
 	link_end(link->handle, link);
 	return CUDA_SUCCESS;
 }
@@ -190,12 +184,10 @@ static CUresult input_send(struct call *call, const struct link *link, const uin
 	for (size_t at = 0; at < size; at += PART_SIZE) {
 		struct msg_gleamLinkPart m = { .link = link->handle, .data = bytes + at,
 					       .data_size = size - at < PART_SIZE ? (uint32_t)(size - at) : PART_SIZE };
-		CUresult result = call_open(call, OP_gleamLinkPart, msg_gleamLinkPart_size(&m));
+		CUresult result = CALL_SEND(call, gleamLinkPart, &m);
 
 		if (result)
 			return result;
-		msg_gleamLinkPart_put(&call->w, &m);
-		call_post(call);
 	}
 	return CUDA_SUCCESS;
 }

@@ -204,11 +204,7 @@ CUresult do_cuMemGetInfo_v2(struct call *call, size_t *free_out, size_t *total)
 	if (!free_out || !total)
 		return CUDA_ERROR_INVALID_VALUE;
 	m.device = call->context->node_device;
-	result = call_open(call, OP_gleamMemInfo, msg_gleamMemInfo_size(&m));
-	if (result)
-		return result;
-	msg_gleamMemInfo_put(&call->w, &m);
-	result = call_wait(call);
+	result = CALL_ASK(call, gleamMemInfo, &m);
 	if (result)
 		return result;
 	if (!ans_gleamMemInfo_get(&call->r, &a))

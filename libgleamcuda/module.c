@@ -82,11 +82,9 @@ CUresult do_cuModuleUnload(struct call *call, CUmodule hmod)
 		return CUDA_ERROR_NOT_PERMITTED;
 	m.hmod = module->handle;
 	call_in(call, module->context);
-	result = call_open(call, OP_cuModuleUnload, msg_cuModuleUnload_size(&m));
+	result = CALL_SEND(call, cuModuleUnload, &m);
 	if (result)
 		return result;
-	msg_cuModuleUnload_put(&call->w, &m);
-	call_post(call);
 	program_free(module);
 	return CUDA_SUCCESS;
 }

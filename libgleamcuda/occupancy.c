@@ -76,12 +76,7 @@ static CUresult blocks_ask(struct call *call, const struct function *function, i
 
 	if (occupancy_blocks(function, threads, dynamic_size, blocks_out))
 		return CUDA_SUCCESS;
-	result = call_open(call, OP_cuOccupancyMaxActiveBlocksPerMultiprocessor,
-			   msg_cuOccupancyMaxActiveBlocksPerMultiprocessor_size(&m));
-	if (result)
-		return result;
-	msg_cuOccupancyMaxActiveBlocksPerMultiprocessor_put(&call->w, &m);
-	result = call_wait(call);
+	result = CALL_ASK(call, cuOccupancyMaxActiveBlocksPerMultiprocessor, &m);
 	if (result)
 		return result;
 	if (!ans_cuOccupancyMaxActiveBlocksPerMultiprocessor_get(&call->r, &a))
@@ -197,12 +192,7 @@ CUresult do_cuOccupancyAvailableDynamicSMemPerBlock(struct call *call, size_t *d
 		return CUDA_SUCCESS;
 	}
 	m.func = function->wire;
-	result = call_open(call, OP_cuOccupancyAvailableDynamicSMemPerBlock,
-			   msg_cuOccupancyAvailableDynamicSMemPerBlock_size(&m));
-	if (result)
-		return result;
-	msg_cuOccupancyAvailableDynamicSMemPerBlock_put(&call->w, &m);
-	result = call_wait(call);
+	result = CALL_ASK(call, cuOccupancyAvailableDynamicSMemPerBlock, &m);
 	if (result)
 		return result;
 	if (!ans_cuOccupancyAvailableDynamicSMemPerBlock_get(&call->r, &a))

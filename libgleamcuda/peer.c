@@ -45,11 +45,9 @@ static CUresult peer_tell(struct call *call, int device, int owner, bool on, uin
 	/* A pool may be opened while a GPU of another server is current. */
 	if (device_at(owner)->session != call->session)
 		call_in(call, context_primary(owner));
-	result = call_open(call, OP_gleamPeer, msg_gleamPeer_size(&m));
+	result = CALL_SEND(call, gleamPeer, &m);
 	if (result)
 		return result;
-	msg_gleamPeer_put(&call->w, &m);
-	call_post(call);
 	return CUDA_SUCCESS;
 }
 

@@ -150,12 +150,8 @@ static CUresult grant_ask(struct call *call, uint32_t unit, uint64_t bytes, uint
 	struct devmem *dm = devmem_of(unit);
 	struct msg_gleamGrant m = { .device = unit - call->session->first, .bytes = bytes, .spare = spare };
 	struct ans_gleamGrant a;
-	CUresult result = call_open(call, OP_gleamGrant, msg_gleamGrant_size(&m));
+	CUresult result = CALL_ASK(call, gleamGrant, &m);
 
-	if (result)
-		return result;
-	msg_gleamGrant_put(&call->w, &m);
-	result = call_wait(call);
 	if (result)
 		return result;
 	if (!ans_gleamGrant_get(&call->r, &a))
@@ -205,13 +201,7 @@ static CUresult map_post(struct call *call, const struct block *block, const uin
 {
 	struct msg_gleamMap m = { .address = block->address, .device = block->unit - call->session->first, .pieces = ids,
 				  .pieces_count = count };
-	CUresult result = call_open(call, OP_gleamMap, msg_gleamMap_size(&m));
-
-	if (result)
-		return result;
-	msg_gleamMap_put(&call->w, &m);
-	call_post(call);
-	return CUDA_SUCCESS;
+	return CALL_SEND(call, gleamMap, &m);
 }
 
 /*
@@ -334,11 +324,9 @@ CUresult block_free(struct call *call, struct block *block)
 	block->next = dm->freeing;
 	dm->freeing = block;
 	pthread_mutex_unlock(&dm->lock);
-	result = call_open(call, OP_gleamFree, msg_gleamFree_size(&m));
+	result = CALL_SEND(call, gleamFree, &m);
 	if (result)
 		return result;
-	msg_gleamFree_put(&call->w, &m);
-	call_post(call);
 	return CUDA_SUCCESS;
 }
 

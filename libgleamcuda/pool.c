@@ -380,30 +380,23 @@ CUresult do_cuMemFreeAsync(struct call *call, CUdeviceptr dptr, CUstream hStream
 
 /* ---- pools of devices ---- */
 
-CUresult do_cuDeviceGetDefaultMemPool(struct call *call, CUmemoryPool *pool_out, CUdevice dev)
+/* A device that isn't there has none. */
+static CUresult pool_tell(const struct pool *pool, CUmemoryPool *pool_out)
 {
-	struct pool *pool;
-
-	if (!pool_out)
-		return CUDA_ERROR_INVALID_VALUE;
-	pool = standard_of(dev);
 	if (!pool)
 		return CUDA_ERROR_INVALID_DEVICE;
 	*pool_out = (CUmemoryPool)(uintptr_t)pool->handle;
 	return CUDA_SUCCESS;
 }
 
+CUresult do_cuDeviceGetDefaultMemPool(struct call *call, CUmemoryPool *pool_out, CUdevice dev)
+{
+	return pool_out ? pool_tell(standard_of(dev), pool_out) : CUDA_ERROR_INVALID_VALUE;
+}
+
 CUresult do_cuDeviceGetMemPool(struct call *call, CUmemoryPool *pool_out, CUdevice dev)
 {
-	struct pool *pool;
-
-	if (!pool_out)
-		return CUDA_ERROR_INVALID_VALUE;
-	pool = current_of(dev);
-	if (!pool)
-		return CUDA_ERROR_INVALID_DEVICE;
-	*pool_out = (CUmemoryPool)(uintptr_t)pool->handle;
-	return CUDA_SUCCESS;
+	return pool_out ? pool_tell(current_of(dev), pool_out) : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult do_cuDeviceSetMemPool(struct call *call, CUdevice dev, CUmemoryPool handle)

@@ -300,13 +300,11 @@ static CUresult function_birth(struct call *call, struct program *module, struct
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	function->handle = function->wire = m.hfunc;
-	result = call_open(call, OP_cuModuleGetFunction, msg_cuModuleGetFunction_size(&m));
+	result = CALL_SEND(call, cuModuleGetFunction, &m);
 	if (result) {
 		function_free(function);
 		return result;
 	}
-	msg_cuModuleGetFunction_put(&call->w, &m);
-	call_post(call);
 	*function_out = function;
 	return CUDA_SUCCESS;
 }
@@ -351,13 +349,7 @@ CUresult program_function(struct call *call, struct program *module, struct answ
 static CUresult kernel_send(struct call *call, const void *message)
 {
 	const struct msg_cuLibraryGetKernel *m = message;
-	CUresult result = call_open(call, OP_cuLibraryGetKernel, msg_cuLibraryGetKernel_size(m));
-
-	if (result)
-		return result;
-	msg_cuLibraryGetKernel_put(&call->w, m);
-	call_post(call);
-	return CUDA_SUCCESS;
+	return CALL_SEND(call, cuLibraryGetKernel, m);
 }
 
 static CUresult kernel_birth(struct call *call, struct program *library, struct answer_function *info,

@@ -252,6 +252,15 @@ int range_remove(uint64_t start, bool reserved, struct range *range_out)
 	return 0;
 }
 
+/* The end of a search under the lock, which ends here. */
+static bool found_locked(const struct node *node, struct range *range_out)
+{
+	if (node)
+		*range_out = *node->range;
+	pthread_rwlock_unlock(&map.lock);
+	return node != NULL;
+}
+
 bool range_find(uint64_t address, struct range *range_out)
 {
 	struct node *node;
@@ -262,34 +271,19 @@ bool range_find(uint64_t address, struct range *range_out)
 		node = tree_at(map.aliases, address);
 	if (!node)
 		node = tree_at(map.reserved, address);
-	if (node)
-		*range_out = *node->range;
-	pthread_rwlock_unlock(&map.lock);
-	return node != NULL;
+	return found_locked(node, range_out);
 }
 
 bool range_find_reserved(uint64_t address, struct range *range_out)
 {
-	struct node *node;
-
 	pthread_rwlock_rdlock(&map.lock);
-	node = tree_at(map.reserved, address);
-	if (node)
-		*range_out = *node->range;
-	pthread_rwlock_unlock(&map.lock);
-	return node != NULL;
+	return found_locked(tree_at(map.reserved, address), range_out);
 }
 
 bool range_find_next(uint64_t address, struct range *range_out)
 {
-	struct node *node;
-
 	pthread_rwlock_rdlock(&map.lock);
-	node = tree_after(map.ranges, address);
-	if (node)
-		*range_out = *node->range;
-	pthread_rwlock_unlock(&map.lock);
-	return node != NULL;
+	return found_locked(tree_after(map.ranges, address), range_out);
 }
 
 bool range_overlaps(uint64_t address, uint64_t size)

@@ -62,12 +62,8 @@ static struct {
 static CUresult share_ask(struct call *call, const struct msg_gleamShare *m, struct share_token *token)
 {
 	struct ans_gleamShare a;
-	CUresult result = call_open(call, OP_gleamShare, msg_gleamShare_size(m));
+	CUresult result = CALL_ASK(call, gleamShare, m);
 
-	if (result)
-		return result;
-	msg_gleamShare_put(&call->w, m);
-	result = call_wait(call);
 	if (result)
 		return result;
 	if (!ans_gleamShare_get(&call->r, &a))
@@ -176,18 +172,11 @@ static CUresult opened_map(struct call *call, const struct opened *opened)
 	struct msg_gleamVmmAccess access = { .address = opened->address, .size = opened->size,
 					     .device = call->context->node_device,
 					     .access = CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
-	CUresult result = call_open(call, OP_gleamVmmMap, msg_gleamVmmMap_size(&map));
+	CUresult result = CALL_SEND(call, gleamVmmMap, &map);
 
 	if (result)
 		return result;
-	msg_gleamVmmMap_put(&call->w, &map);
-	call_post(call);
-	result = call_open(call, OP_gleamVmmAccess, msg_gleamVmmAccess_size(&access));
-	if (result)
-		return result;
-	msg_gleamVmmAccess_put(&call->w, &access);
-	call_post(call);
-	return CUDA_SUCCESS;
+	return CALL_SEND(call, gleamVmmAccess, &access);
 }
 
 static void opened_release(struct call *call, struct opened *opened)
@@ -195,14 +184,9 @@ static void opened_release(struct call *call, struct opened *opened)
 	struct msg_gleamVmmUnmap unmap = { .address = opened->address, .size = opened->size };
 	struct msg_gleamVmmRelease release = { .handle = opened->handle };
 
-	if (opened->address && call_open(call, OP_gleamVmmUnmap, msg_gleamVmmUnmap_size(&unmap)) == CUDA_SUCCESS) {
-		msg_gleamVmmUnmap_put(&call->w, &unmap);
-		call_post(call);
-	}
-	if (call_open(call, OP_gleamVmmRelease, msg_gleamVmmRelease_size(&release)) == CUDA_SUCCESS) {
-		msg_gleamVmmRelease_put(&call->w, &release);
-		call_post(call);
-	}
+	if (opened->address)
+		CALL_SEND(call, gleamVmmUnmap, &unmap);
+	CALL_SEND(call, gleamVmmRelease, &release);
 	if (opened->address)
 		memory_space_give(opened->address, opened->size);
 	handle_end(opened->handle);

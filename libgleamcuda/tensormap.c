@@ -107,6 +107,14 @@ static void remember(const struct shape *shape, uint64_t address, uint64_t other
 	pthread_mutex_unlock(&lock);
 }
 
+/* What the call says of an answer's @result. */
+static CUresult answered(struct call *call, CUresult result)
+{
+	if (result == CUDA_ERROR_NOT_SUPPORTED || result == CUDA_ERROR_NOT_FOUND)
+		return call_refuse(call, "the server's driver or GPU has no tensor maps");
+	return result;
+}
+
 static CUresult encode(struct call *call, void *map, struct shape *shape, void *address)
 {
 	struct msg_gleamTensorMap m = {
@@ -142,13 +150,7 @@ static CUresult encode(struct call *call, void *map, struct shape *shape, void *
 	m.other = ~m.address & (MOVE_LIMIT - MOVE_ALIGN);
 	/* A question about no context: what has gone wrong in one is not told here. */
 	call->context = NULL;
-	result = call_open(call, OP_gleamTensorMap, msg_gleamTensorMap_size(&m));
-	if (result)
-		return result;
-	msg_gleamTensorMap_put(&call->w, &m);
-	result = call_wait(call);
-	if (result == CUDA_ERROR_NOT_SUPPORTED || result == CUDA_ERROR_NOT_FOUND)
-		return call_refuse(call, "the server's driver or GPU has no tensor maps");
+	result = answered(call, CALL_ASK(call, gleamTensorMap, &m));
 	if (result)
 		return result;
 	if (!ans_gleamTensorMap_get(&call->r, &a))
@@ -178,6 +180,16 @@ static CUresult shape_begin(struct shape *shape, enum tensormap_form form, const
 	return CUDA_SUCCESS;
 }
 
+static void shape_layout(struct shape *shape, CUtensorMapDataType type, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
+			 CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill)
+{
+	shape->type = (uint32_t)type;
+	shape->interleave = (uint32_t)interleave;
+	shape->swizzle = (uint32_t)swizzle;
+	shape->promotion = (uint32_t)promotion;
+	shape->fill = (uint32_t)fill;
+}
+
 CUresult do_cuTensorMapEncodeTiled(struct call *call, CUtensorMap *tensorMap, CUtensorMapDataType tensorDataType,
 				   cuuint32_t tensorRank, void *globalAddress, const cuuint64_t *globalDim,
 				   const cuuint64_t *globalStrides, const cuuint32_t *boxDim,
@@ -193,11 +205,7 @@ CUresult do_cuTensorMapEncodeTiled(struct call *call, CUtensorMap *tensorMap, CU
 		return result;
 	if (!boxDim)
 		return CUDA_ERROR_INVALID_VALUE;
-	shape.type = (uint32_t)tensorDataType;
-	shape.interleave = (uint32_t)interleave;
-	shape.swizzle = (uint32_t)swizzle;
-	shape.promotion = (uint32_t)l2Promotion;
-	shape.fill = (uint32_t)oobFill;
+	shape_layout(&shape, tensorDataType, interleave, swizzle, l2Promotion, oobFill);
 	shape.corners = tensorRank;
 	memcpy(shape.box, boxDim, tensorRank * sizeof(shape.box[0]));
 	return encode(call, tensorMap, &shape, globalAddress);
@@ -219,11 +227,7 @@ CUresult do_cuTensorMapEncodeIm2col(struct call *call, CUtensorMap *tensorMap, C
 		return result;
 	if (!pixelBoxLowerCorner || !pixelBoxUpperCorner)
 		return CUDA_ERROR_INVALID_VALUE;
-	shape.type = (uint32_t)tensorDataType;
-	shape.interleave = (uint32_t)interleave;
-	shape.swizzle = (uint32_t)swizzle;
-	shape.promotion = (uint32_t)l2Promotion;
-	shape.fill = (uint32_t)oobFill;
+	shape_layout(&shape, tensorDataType, interleave, swizzle, l2Promotion, oobFill);
 	shape.channels = channelsPerPixel;
 	shape.pixels = pixelsPerColumn;
 	shape.corners = tensorRank - 2;
@@ -247,12 +251,8 @@ CUresult do_cuTensorMapEncodeIm2colWide(struct call *call, CUtensorMap *tensorMa
 
 	if (result)
 		return result;
-	shape.type = (uint32_t)tensorDataType;
-	shape.interleave = (uint32_t)interleave;
+	shape_layout(&shape, tensorDataType, interleave, swizzle, l2Promotion, oobFill);
 	shape.mode = (uint32_t)mode;
-	shape.swizzle = (uint32_t)swizzle;
-	shape.promotion = (uint32_t)l2Promotion;
-	shape.fill = (uint32_t)oobFill;
 	shape.channels = channelsPerPixel;
 	shape.pixels = pixelsPerColumn;
 	shape.corners = 1;
@@ -279,13 +279,7 @@ CUresult do_cuTensorMapReplaceAddress(struct call *call, CUtensorMap *tensorMap,
 		return CUDA_SUCCESS;
 	}
 	call->context = NULL;
-	result = call_open(call, OP_gleamTensorMapMove, msg_gleamTensorMapMove_size(&m));
-	if (result)
-		return result;
-	msg_gleamTensorMapMove_put(&call->w, &m);
-	result = call_wait(call);
-	if (result == CUDA_ERROR_NOT_SUPPORTED || result == CUDA_ERROR_NOT_FOUND)
-		return call_refuse(call, "the server's driver or GPU has no tensor maps");
+	result = answered(call, CALL_ASK(call, gleamTensorMapMove, &m));
 	if (result)
 		return result;
 	if (!ans_gleamTensorMapMove_get(&call->r, &a))

@@ -204,11 +204,7 @@ CUresult do_cuTexObjectCreate(struct call *call, CUtexObject *pTexObject, const 
 		m.first_layer = view->firstLayer;
 		m.last_layer = view->lastLayer;
 	}
-	result = call_open(call, OP_gleamTexCreate, msg_gleamTexCreate_size(&m));
-	if (!result) {
-		msg_gleamTexCreate_put(&call->w, &m);
-		result = call_wait(call);
-	}
+	result = CALL_ASK(call, gleamTexCreate, &m);
 	if (!result && !ans_gleamTexCreate_get(&call->r, &a))
 		result = CUDA_ERROR_UNKNOWN;
 	if (result) {
@@ -237,11 +233,7 @@ CUresult do_cuSurfObjectCreate(struct call *call, CUsurfObject *pSurfObject, con
 	if (!texture)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	m.surf = texture->handle;
-	result = call_open(call, OP_gleamSurfCreate, msg_gleamSurfCreate_size(&m));
-	if (!result) {
-		msg_gleamSurfCreate_put(&call->w, &m);
-		result = call_wait(call);
-	}
+	result = CALL_ASK(call, gleamSurfCreate, &m);
 	if (!result && !ans_gleamSurfCreate_get(&call->r, &a))
 		result = CUDA_ERROR_UNKNOWN;
 	if (result) {
@@ -277,11 +269,7 @@ CUresult do_cuTexObjectDestroy(struct call *call, CUtexObject texObject)
 	if (!texture)
 		return CUDA_ERROR_INVALID_VALUE;
 	m.tex = texture->handle;
-	result = call_open(call, OP_gleamTexEnd, msg_gleamTexEnd_size(&m));
-	if (!result) {
-		msg_gleamTexEnd_put(&call->w, &m);
-		call_post(call);
-	}
+	result = CALL_SEND(call, gleamTexEnd, &m);
 	texture_free(texture);
 	return result;
 }
@@ -295,11 +283,7 @@ CUresult do_cuSurfObjectDestroy(struct call *call, CUsurfObject surfObject)
 	if (!texture)
 		return CUDA_ERROR_INVALID_VALUE;
 	m.surf = texture->handle;
-	result = call_open(call, OP_gleamSurfEnd, msg_gleamSurfEnd_size(&m));
-	if (!result) {
-		msg_gleamSurfEnd_put(&call->w, &m);
-		call_post(call);
-	}
+	result = CALL_SEND(call, gleamSurfEnd, &m);
 	texture_free(texture);
 	return result;
 }

@@ -56,11 +56,7 @@ static CUresult variable_ask(struct call *call, struct program *program, const c
 		struct msg_cuModuleGetGlobal_v2 m = { .hmod = program->handle, .name = name };
 		struct ans_cuModuleGetGlobal_v2 a;
 
-		result = call_open(call, OP_cuModuleGetGlobal_v2, msg_cuModuleGetGlobal_v2_size(&m));
-		if (result)
-			return result;
-		msg_cuModuleGetGlobal_v2_put(&call->w, &m);
-		result = call_wait(call);
+		result = CALL_ASK(call, cuModuleGetGlobal_v2, &m);
 		if (result)
 			return result;
 		if (!ans_cuModuleGetGlobal_v2_get(&call->r, &a))
@@ -72,11 +68,7 @@ static CUresult variable_ask(struct call *call, struct program *program, const c
 		struct msg_cuLibraryGetGlobal m = { .library = program->handle, .name = name };
 		struct ans_cuLibraryGetGlobal a;
 
-		result = call_open(call, OP_cuLibraryGetGlobal, msg_cuLibraryGetGlobal_size(&m));
-		if (result)
-			return result;
-		msg_cuLibraryGetGlobal_put(&call->w, &m);
-		result = call_wait(call);
+		result = CALL_ASK(call, cuLibraryGetGlobal, &m);
 		if (result)
 			return result;
 		if (!ans_cuLibraryGetGlobal_get(&call->r, &a))

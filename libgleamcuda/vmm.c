@@ -120,11 +120,7 @@ CUresult do_cuMemCreate(struct call *call, CUmemGenericAllocationHandle *handle,
 		goto give_vmm;
 	}
 	m.handle = vmm->handle;
-	result = call_open(call, OP_gleamVmmCreate, msg_gleamVmmCreate_size(&m));
-	if (!result) {
-		msg_gleamVmmCreate_put(&call->w, &m);
-		result = call_wait(call);
-	}
+	result = CALL_ASK(call, gleamVmmCreate, &m);
 	if (result)
 		goto end_handle;
 	*handle = vmm->handle;
@@ -309,11 +305,9 @@ CUresult do_cuMemUnmap(struct call *call, CUdeviceptr ptr, size_t size)
 		if (result)
 			return result;
 	}
-	result = call_open(call, OP_gleamVmmUnmap, msg_gleamVmmUnmap_size(&m));
+	result = CALL_SEND(call, gleamVmmUnmap, &m);
 	if (result)
 		return result;
-	msg_gleamVmmUnmap_put(&call->w, &m);
-	call_post(call);
 	while (at < ptr + size) {
 		struct range range;
 
