@@ -159,22 +159,32 @@ static enum up_room up_take(struct session *s, uint32_t size, struct bulk_ref *r
 	uint64_t tail = __atomic_load_n(&s->header->up_tail, __ATOMIC_ACQUIRE);
 	uint64_t at = s->up_head;
 	uint32_t offset = (uint32_t)(at % SESSION_UP_SIZE);
+	bool empty = tail == at;
 	/*
 	 * A piece does not wrap: what is left at the end is passed over. Where nothing is in the arena its beginning is taken again,
 	 * whose pages are mapped and in the caches of everybody on the way.
 	 */
-	bool gap = need > SESSION_UP_SIZE - offset || (tail == at && offset >= UP_AGAIN && offset >= need);
+	bool gap = need > SESSION_UP_SIZE - offset || (empty && offset >= UP_AGAIN && offset >= need);
+	/*
+	 * What was passed over of an empty arena is free at once, to the worker as well, and not only when the piece behind it has been
+	 * used up: else there is no room beside that one, and the next one finds an empty arena, too.
+	 */
+	uint64_t taken = tail == s->up_empty ? s->up_begun : tail;
 
 	if (gap) {
 		at += SESSION_UP_SIZE - offset;
 		offset = 0;
 	}
 	/* A tail that is ahead of our head is a broken daemon's: there is no room then, for ever. */
-	if (tail > s->up_head || at + need - tail > SESSION_UP_SIZE)
+	if (tail > s->up_head || at + need - taken > SESSION_UP_SIZE)
 		room = UP_FULL;
 	else if (s->up_first || (gap && s->up_open))
 		room = UP_UNPOSTED;
 	if (room == UP_ROOM) {
+		if (gap && empty) {
+			s->up_empty = tail;
+			s->up_begun = at;
+		}
 		s->up_head = at + need;
 		s->up_open++;
 		if (gap)

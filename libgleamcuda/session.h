@@ -53,6 +53,8 @@ struct session {
 	uint64_t up_head;
 	uint32_t up_open;  /* pieces that were taken and whose commands aren't in the ring yet */
 	uint64_t up_first; /* of them the one that begins a lap behind a gap: its cookie; 0: none */
+	uint64_t up_empty; /* where the arena was empty when its beginning was taken again, */
+	uint64_t up_begun; /* and where that lap begins: while the worker has told no more than up_empty, what lies between is free */
 
 	pthread_mutex_t return_lock; /* held by the thread that looks for another gleamd */
 

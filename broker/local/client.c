@@ -514,8 +514,11 @@ bool client_view(const struct client *client, struct client_view *view_out)
 		view.bytes = sums.bytes;
 		view.round_trips = sums.trips;
 		view.waited_ns = sums.waited_ns;
-		/* What it wrote there may be nonsense. The end of the lap before may have been passed over: it doesn't count. */
-		view.inflight = (queued <= SESSION_C2N_SIZE ? queued : 0) + (up <= SESSION_UP_SIZE ? up < lap ? up : lap : 0);
+		/*
+		 * What it wrote there may be nonsense. The end of the lap before may have been passed over: it doesn't count, and may be free
+		 * already, so that another lap's worth is taken.
+		 */
+		view.inflight = (queued <= SESSION_C2N_SIZE ? queued : 0) + (up <= 2 * SESSION_UP_SIZE ? up < lap ? up : lap : 0);
 		view.memory = hdr->memory;
 	}
 	*view_out = view;

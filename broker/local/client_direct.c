@@ -112,7 +112,8 @@ bool client_direct_stand(struct client *client)
 		return false;
 	ring_init(&client->n2c, n2c, client->n2c.bytes, SESSION_N2C_SIZE, head);
 	client->n2c.seen = tail;
-	if (up_tail % SESSION_GRANULE || __atomic_load_n(&header->up_head, __ATOMIC_ACQUIRE) - up_tail > SESSION_UP_SIZE)
+	/* It goes on uploading, and what was passed over of an empty arena is free though the tail lies before it: up to another lap. */
+	if (up_tail % SESSION_GRANULE || __atomic_load_n(&header->up_head, __ATOMIC_ACQUIRE) - up_tail >= 2 * SESSION_UP_SIZE)
 		return false;
 	client->acknowledged = client->c2n.at;
 	__atomic_store_n(&client->up_tail, up_tail, __ATOMIC_RELEASE);

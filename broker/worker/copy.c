@@ -36,9 +36,16 @@ bool copy_piece_arrived(struct worker *w, const struct bulk_ref *ref)
 		sound = false;
 	if (sound && end > w->up_seen) {
 		/* A piece does not wrap: what was left at the end is passed over. So is the rest of a lap when nothing is in the arena. */
-		if (ref->offset == 0 && ref->cookie > w->up_seen)
+		bool gap = ref->offset == 0 && ref->cookie > w->up_seen;
+
+		if (gap && w->up_tail == w->up_seen) {
+			/* The client counts on that at once. */
+			w->up_tail = ref->cookie;
+			__atomic_store_n(&w->header->up_tail, w->up_tail, __ATOMIC_RELEASE);
+		} else if (gap) {
 			for (uint64_t g = w->up_seen / SESSION_GRANULE; g < ref->cookie / SESSION_GRANULE; g++)
 				w->up_consumed[g % SESSION_GRANULES / 64] |= 1ull << g % 64;
+		}
 		w->up_seen = end;
 	}
 	pthread_mutex_unlock(&w->lock);

@@ -121,6 +121,50 @@ static void arena_goes_round(struct client *c)
 	free(bytes);
 }
 
+/* What was passed over of an empty arena is free before the piece behind it has been used up: as many as fit are on their way then. */
+static void passed_over_room_is_free_at_once(struct client *c)
+{
+	enum { PIECES = SESSION_UP_SIZE / MIB };
+	struct bulk_ref pieces[PIECES];
+	uint8_t *bytes = malloc(MIB);
+	uint64_t p, s;
+
+	open_context(c);
+	p = map_memory(c, 2 * MIB);
+	s = stream(c, 1, 1);
+	for (int lap = 0; lap < 3; lap++) {
+		struct bulk_ref piece = up_take(c, MIB);
+
+		pattern(bytes, MIB, (uint32_t)lap);
+		up_land(c, &piece, bytes);
+		SEND_FLAGS(c, gleamCopyUpBulk, FRAME_BULK_UP, &piece, .stream = s, .dst = p);
+		wait_consumed(c, c->up_head);
+		c->up_head += SESSION_UP_SIZE - c->up_head % SESSION_UP_SIZE;
+		c->consumed = c->up_head;
+		for (uint32_t i = 0; i < PIECES; i++) {
+			pieces[i] = up_take(c, MIB);
+			SEND_FLAGS(c, gleamCopyUpBulk, FRAME_BULK_UP, &pieces[i], .stream = s, .dst = p + i % 2 * MIB);
+		}
+		for (uint32_t i = 0; i < PIECES; i++) {
+			pattern(bytes, MIB, i);
+			up_land(c, &pieces[i], bytes);
+		}
+		CHECK_EQUAL(CALL(c, gleamStreamSync, NULL, .stream = s), 0);
+		CHECK(memcmp((void *)(p + MIB), bytes, MIB) == 0);
+		pattern(bytes, MIB, PIECES - 2);
+		CHECK(memcmp((void *)p, bytes, MIB) == 0);
+		wait_consumed(c, c->up_head);
+		/* Somewhere else in the next lap. */
+		for (int i = 0; i <= lap; i++) {
+			piece = up_take(c, 5000);
+			up_land(c, &piece, bytes);
+			SEND_FLAGS(c, gleamCopyUpBulk, FRAME_BULK_UP, &piece, .stream = s, .dst = p);
+		}
+	}
+	wait_consumed(c, c->up_head);
+	free(bytes);
+}
+
 static void rows_are_copied_with_their_pitch(struct client *c)
 {
 	uint8_t bytes[8 * 100];
@@ -553,6 +597,7 @@ static void load_again_is_waited_for_by_what_follows(struct client *c)
 IN_CHILD(upload_waits_for_its_landing, NULL)
 IN_CHILD(late_copy_lands_before_its_progress, NULL)
 IN_CHILD(arena_goes_round, NULL)
+IN_CHILD(passed_over_room_is_free_at_once, NULL)
 IN_CHILD(rows_are_copied_with_their_pitch, NULL)
 IN_CHILD(boxes_of_arrays, NULL)
 IN_CHILD(unregistered_boxes, no_registering)
@@ -574,6 +619,7 @@ int main(void)
 		cmocka_unit_test(test_upload_waits_for_its_landing),
 		cmocka_unit_test(test_late_copy_lands_before_its_progress),
 		cmocka_unit_test(test_arena_goes_round),
+		cmocka_unit_test(test_passed_over_room_is_free_at_once),
 		cmocka_unit_test(test_rows_are_copied_with_their_pitch),
 		cmocka_unit_test(test_boxes_of_arrays),
 		cmocka_unit_test(test_unregistered_boxes),
