@@ -525,7 +525,8 @@ CUresult copy_run(struct call *call, const struct copy *copy)
 	}
 	result = host_src ? copy_bytes_up(call, &c) : copy_device(call, &c);
 	call->unawaited = false;
-	if (!result && c.src_place == PLACE_PAGEABLE)
+	/* Bytes from the host have been taken, those of page-locked memory as well. */
+	if (!result && host_src)
 		stream_uploaded(call, c.stream);
 	/*
 	 * A synchronous copy has waited for its stream natively. The host can't tell, unless something of its own is

@@ -237,7 +237,7 @@ bool stream_shows(struct call *call, struct stream *stream)
 }
 
 /*
- * A synchronise whose newest command is a copy from pageable memory: what a program does that wants its buffer back, and what
+ * A synchronise whose newest command is a copy from the host: what a program does that wants its buffer back, and what
  * cuMemcpyHtoD is natively. The bytes have been taken, so it is as that copy is here: the call returns, and what other streams
  * do next comes behind it. Not where the program could tell, nor when a failure has to be told.
  */

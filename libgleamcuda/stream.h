@@ -52,7 +52,7 @@ struct stream *stream_legacy(struct context *context);
 
 /* A command of the stream has been posted. */
 void stream_note(struct call *call, uint64_t handle, uint64_t seq);
-/* What the call has posted on the stream last is the end of a copy from pageable memory, whose bytes have been taken. */
+/* What the call has posted on the stream last is the end of a copy from the host, whose bytes have been taken. */
 void stream_uploaded(struct call *call, uint64_t handle);
 /*
  * Could the program tell that work of the stream isn't done yet, without asking: is something of its own outstanding (bytes
