@@ -4,6 +4,7 @@
  * and told to the worker without waiting, so the checks are the driver's (measured with driver 580.159). A setting of a
  * function is its own; one of a kernel reaches its functions on that device too. Application threads.
  */
+#include <pthread.h>
 #include <stddef.h>
 
 #include "gen/bodies.h"
@@ -54,6 +55,44 @@ static void function_value_set(struct function *function, int attribute, int val
 	__atomic_store_n(&function->values[attribute], value, __ATOMIC_RELAXED);
 }
 
+/* Bounds are told in the order in which they rise. Held while a message is sent, and for rises alone. */
+static pthread_mutex_t bounds_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* NULL: not a bound, and told whenever it is set. */
+static int32_t *bound_of(struct bounds *bounds, CUfunction_attribute attribute)
+{
+	switch (attribute) {
+	case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
+		return &bounds->dynamic_shared;
+	case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
+		return &bounds->nonportable;
+	default:
+		return NULL;
+	}
+}
+
+static CUresult function_tell(struct call *call, const struct function *function, CUfunction_attribute attribute, int value)
+{
+	struct msg_cuFuncSetAttribute m = { .hfunc = function->handle, .attrib = (uint32_t)attribute, .value = value };
+
+	return CALL_SEND(call, cuFuncSetAttribute, &m);
+}
+
+static CUresult function_raise(struct call *call, struct function *function, CUfunction_attribute attribute, int value)
+{
+	int32_t *bound = bound_of(&function->bounds, attribute);
+	CUresult result = CUDA_SUCCESS;
+
+	pthread_mutex_lock(&bounds_lock);
+	if (value > __atomic_load_n(bound, __ATOMIC_RELAXED)) {
+		result = function_tell(call, function, attribute, value);
+		if (!result)
+			bound_rise(bound, value);
+	}
+	pthread_mutex_unlock(&bounds_lock);
+	return result;
+}
+
 CUresult do_cuFuncGetAttribute(struct call *call, int *pi, CUfunction_attribute attrib, CUfunction hfunc)
 {
 	struct function *function;
@@ -74,7 +113,6 @@ CUresult do_cuFuncGetAttribute(struct call *call, int *pi, CUfunction_attribute 
 
 CUresult do_cuFuncSetAttribute(struct call *call, CUfunction hfunc, CUfunction_attribute attrib, int value)
 {
-	struct msg_cuFuncSetAttribute m = { .attrib = (uint32_t)attrib, .value = value };
 	struct function *function;
 	CUresult result = function_of(hfunc, &function);
 
@@ -84,12 +122,12 @@ CUresult do_cuFuncSetAttribute(struct call *call, CUfunction hfunc, CUfunction_a
 		result = value_check((int)attrib, value, function->values, function->context->device);
 	if (result)
 		return result;
-	m.hfunc = function->handle;
 	call_in(call, function->context);
 	/* Set again to what it is: frameworks do that before each launch. */
 	if (function_value(function, attrib) == value)
 		return CUDA_SUCCESS;
-	result = CALL_SEND(call, cuFuncSetAttribute, &m);
+	result = bound_of(&function->bounds, attrib) ? function_raise(call, function, attrib, value) :
+						       function_tell(call, function, attrib, value);
 	if (result)
 		return result;
 	function_value_set(function, (int)attrib, value);
@@ -143,9 +181,45 @@ static bool functions_have(struct kernel *kernel, CUdevice dev, int attribute, i
 	return same;
 }
 
+static CUresult kernel_tell(struct call *call, const struct kernel *k, CUfunction_attribute attribute, int value, CUdevice dev)
+{
+	struct msg_cuKernelSetAttribute m = { .attrib = (uint32_t)attribute, .val = value, .kernel = k->handle,
+					      .dev = (int32_t)device_at(dev)->node_device };
+	CUresult result = kernel_at(call, k, dev);
+
+	return result ? result : CALL_SEND(call, cuKernelSetAttribute, &m);
+}
+
+/* The functions get what the kernel gets, which must not be less than theirs. */
+static CUresult kernel_raise(struct call *call, struct kernel *k, struct kernel_values *values, CUfunction_attribute attribute,
+			     int value, CUdevice dev)
+{
+	int32_t *bounds[1 + SESSION_CONTEXTS] = { bound_of(&values->bounds, attribute) };
+	uint32_t count = 1;
+	CUresult result = CUDA_SUCCESS;
+	bool low = false;
+
+	pthread_mutex_lock(&bounds_lock);
+	for (uint32_t i = 0; i < SESSION_CONTEXTS; i++) {
+		struct function *function = __atomic_load_n(&k->functions[i], __ATOMIC_ACQUIRE);
+
+		if (function && function->context->device == dev)
+			bounds[count++] = bound_of(&function->bounds, attribute);
+	}
+	for (uint32_t i = 0; i < count; i++)
+		low |= __atomic_load_n(bounds[i], __ATOMIC_RELAXED) < value;
+	for (uint32_t i = 0; i < count; i++)
+		bound_rise(&value, __atomic_load_n(bounds[i], __ATOMIC_RELAXED));
+	if (low)
+		result = kernel_tell(call, k, attribute, value, dev);
+	for (uint32_t i = 0; low && !result && i < count; i++)
+		bound_rise(bounds[i], value);
+	pthread_mutex_unlock(&bounds_lock);
+	return result;
+}
+
 CUresult do_cuKernelSetAttribute(struct call *call, CUfunction_attribute attrib, int val, CUkernel kernel, CUdevice dev)
 {
-	struct msg_cuKernelSetAttribute m = { .attrib = (uint32_t)attrib, .val = val };
 	struct kernel_values *values;
 	struct kernel *k;
 	CUresult result = kernel_on(call, kernel, dev, &k, &values);
@@ -157,11 +231,8 @@ CUresult do_cuKernelSetAttribute(struct call *call, CUfunction_attribute attrib,
 	if (__atomic_load_n(&values->values[attrib], __ATOMIC_RELAXED) == val &&
 	    functions_have(k, dev, (int)attrib, val, false))
 		return CUDA_SUCCESS;
-	m.kernel = k->handle;
-	m.dev = (int32_t)device_at(dev)->node_device;
-	result = kernel_at(call, k, dev);
-	if (!result)
-		result = CALL_SEND(call, cuKernelSetAttribute, &m);
+	result = bound_of(&values->bounds, attrib) ? kernel_raise(call, k, values, attrib, val, dev) :
+						     kernel_tell(call, k, attrib, val, dev);
 	if (result)
 		return result;
 	__atomic_store_n(&values->values[attrib], val, __ATOMIC_RELAXED);

@@ -580,6 +580,12 @@ static CUresult kernel_values_ask(struct call *call, struct kernel *kernel, int 
 	return CUDA_SUCCESS;
 }
 
+static void bounds_begin(struct bounds *bounds, const int32_t values[VERDICT_ATTRIBUTES])
+{
+	bound_rise(&bounds->dynamic_shared, values[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES]);
+	bound_rise(&bounds->nonportable, values[CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED]);
+}
+
 CUresult kernel_values_of(struct call *call, struct kernel *kernel, int device, struct kernel_values **values_out)
 {
 	struct kernel_values *values = __atomic_load_n(&kernel->devices[device], __ATOMIC_ACQUIRE);
@@ -601,6 +607,7 @@ CUresult kernel_values_of(struct call *call, struct kernel *kernel, int device, 
 		free(values);
 		return result;
 	}
+	bounds_begin(&values->bounds, values->values);
 	if (!__atomic_compare_exchange_n(&kernel->devices[device], &expected, values, false, __ATOMIC_ACQ_REL,
 					 __ATOMIC_ACQUIRE)) {
 		free(values);
@@ -624,6 +631,11 @@ CUresult function_ready_slowly(struct call *call, struct function *function)
 		result = kernel_values_of(call, function->kernel, function->context->device, &of_kernel);
 		for (uint32_t i = 0; !result && i < VERDICT_ATTRIBUTES; i++)
 			values[i] = __atomic_load_n(&of_kernel->values[i], __ATOMIC_RELAXED);
+		/* What its kernel is told from here on it is told, too: it can be found there. */
+		if (!result) {
+			bound_rise(&function->bounds.dynamic_shared, __atomic_load_n(&of_kernel->bounds.dynamic_shared, __ATOMIC_RELAXED));
+			bound_rise(&function->bounds.nonportable, __atomic_load_n(&of_kernel->bounds.nonportable, __ATOMIC_RELAXED));
+		}
 	} else {
 		result = info_values(call, program, function->info, function->context->device, values);
 	}
@@ -640,6 +652,7 @@ CUresult function_ready_slowly(struct call *call, struct function *function)
 	pthread_mutex_lock(&program->lock);
 	if (!function->ready) {
 		memcpy(function->values, values, sizeof(values));
+		bounds_begin(&function->bounds, values);
 		function->params = function->info->params;
 		function->param_count = function->info->param_count;
 		function->params_size = function->info->params_size;

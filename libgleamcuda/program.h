@@ -51,6 +51,24 @@ struct program {
 	struct program *modules[SESSION_CONTEXTS]; /* of a library */
 };
 
+/*
+ * What a worker's driver holds launches against, the highest that it was ever told. A launch is checked here, when it is made; by when
+ * it reaches the driver the program may have set the bound lower, for its next one, so there it is never lowered. Atomics that only
+ * rise; they begin with what the load told.
+ */
+struct bounds {
+	int32_t dynamic_shared; /* CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes */
+	int32_t nonportable;	/* CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED */
+};
+
+static inline void bound_rise(int32_t *bound, int32_t value)
+{
+	int32_t old = __atomic_load_n(bound, __ATOMIC_RELAXED);
+
+	while (old < value && !__atomic_compare_exchange_n(bound, &old, value, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		;
+}
+
 struct function {
 	/* set before it can be found, then only read */
 	struct program *program;
@@ -69,6 +87,7 @@ struct function {
 
 	/* atomics */
 	int32_t values[VERDICT_ATTRIBUTES]; /* by CUfunction_attribute, as they are now */
+	struct bounds bounds;
 	uint64_t handle;		    /* OBJECT_FUNCTION; 0 until the program asks for it */
 	uint32_t cache_config;
 	struct launch_state *state; /* of the oldest launch functions; made by the first of them */
@@ -89,6 +108,7 @@ struct kernel {
 /* A kernel's attributes on one device. */
 struct kernel_values {
 	int32_t values[VERDICT_ATTRIBUTES]; /* atomics */
+	struct bounds bounds;
 };
 
 /* ---- programs ---- */

@@ -3,6 +3,8 @@
  * Launches of every form, parameters of every size up to 32 KiB, module variables, dynamic shared memory, and what the
  * driver refuses at once.
  */
+#include <unistd.h>
+
 #include "tests/cuda/prog.h"
 
 static CUdeviceptr out;
@@ -145,6 +147,82 @@ static void shared_check(CUmodule module, CUdevice device)
 	CHECK(got == words * (words - 1) / 2, "64 KiB of shared memory: %u", got);
 }
 
+static void held(void *user)
+{
+	while (!__atomic_load_n((int *)user, __ATOMIC_ACQUIRE))
+		usleep(200);
+}
+
+static void bound_set(CUfunction function, CUkernel kernel, CUdevice device, int bytes)
+{
+	if (kernel)
+		MUST(cuKernelSetAttribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes, kernel,
+					  device));
+	else
+		MUST(cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes));
+}
+
+/*
+ * A bound that holds for a launch is the one of the moment at which it is made, however long it waits in its
+ * stream: libraries set it before each of their launches, now higher, now lower. More launches than a worker
+ * gives to its driver at once.
+ */
+static void bounds_check(CUfunction function, CUkernel kernel, CUdevice device)
+{
+	CUstream stream;
+	unsigned int high = 16 * 1024, middle = 12 * 1024 - 1, low = 8, got = 0;
+	int limit, go = 0;
+	void *params_high[] = { &out, &high }, *params_middle[] = { &out, &middle },
+	     *params_low[] = { &out, &low };
+
+	MUST(cuDeviceGetAttribute(&limit, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, device));
+	if (limit < 64 << 10)
+		return;
+	MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	MUST(cuLaunchHostFunc(stream, held, &go));
+	/* Under what holds without being set. */
+	for (int i = 0; i < 600; i++)
+		MUST(cuLaunchKernel(function, 1, 1, 1, 64, 1, 1, middle * 4, stream, params_middle, NULL));
+	for (int i = 0; i < 100; i++) {
+		bound_set(function, kernel, device, 64 << 10);
+		MUST(cuLaunchKernel(function, 1, 1, 1, 64, 1, 1, high * 4, stream, params_high, NULL));
+		bound_set(function, kernel, device, i % 2 ? 1 << 10 : 60 << 10);
+		EXPECT(cuLaunchKernel(function, 1, 1, 1, 64, 1, 1, high * 4, stream, params_high, NULL),
+		       CUDA_ERROR_INVALID_VALUE);
+		MUST(cuLaunchKernel(function, 1, 1, 1, 64, 1, 1, low * 4, stream, params_low, NULL));
+	}
+	bound_set(function, kernel, device, 64 << 10);
+	MUST(cuLaunchKernel(function, 1, 1, 1, 64, 1, 1, high * 4, stream, params_high, NULL));
+	bound_set(function, kernel, device, 0);
+	__atomic_store_n(&go, 1, __ATOMIC_RELEASE);
+	EXPECT(cuStreamSynchronize(stream), CUDA_SUCCESS);
+	MUST(cuMemcpyDtoH(&got, out, 4));
+	CHECK(got == high * (high - 1) / 2, "shared memory under a bound that has been lowered since: %u",
+	      got);
+	MUST(cuFuncGetAttribute(&limit, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, function));
+	CHECK(limit == 0, "the bound that was set last: %d", limit);
+	MUST(cuStreamDestroy(stream));
+}
+
+static void bounds_checks(CUdevice device)
+{
+	CUmodule module = prog_module("util");
+	char *text = prog_ptx("util");
+	CUlibrary library;
+	CUfunction function;
+	CUkernel kernel;
+
+	MUST(cuModuleGetFunction(&function, module, "dynamic_shared"));
+	bounds_check(function, NULL, device);
+	MUST(cuModuleUnload(module));
+	MUST(cuLibraryLoadData(&library, text, NULL, NULL, 0, NULL, NULL, 0));
+	free(text);
+	MUST(cuLibraryGetKernel(&kernel, library, "dynamic_shared"));
+	MUST(cuKernelGetFunction(&function, kernel));
+	bounds_check(function, kernel, device);
+	MUST(cuLibraryUnload(library));
+}
+
 static void refusals_check(CUmodule module)
 {
 	CUfunction function;
@@ -209,6 +287,7 @@ int main(void)
 	wide_check();
 	globals_check(module);
 	shared_check(module, device);
+	bounds_checks(device);
 	refusals_check(module);
 	library_check();
 	MUST(cuModuleUnload(module));
