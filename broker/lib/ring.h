@@ -104,6 +104,19 @@ static inline void ring_next(struct ring *ring, const struct frame_hdr *hdr)
 	ring->at += RING_ALIGN(hdr->size);
 }
 
+/*
+ * The frame behind has been written by another core: its lines are on their way while this one is done. Only what is known to be there, or
+ * the producer would lose the line that it is writing.
+ */
+static inline void ring_prefetch(const struct ring *ring)
+{
+	enum { LINE = 64, LINES = 3 };
+	uint32_t place = (uint32_t)ring->at & (ring->size - 1);
+
+	for (uint32_t i = 0; i < LINES && (uint64_t)i * LINE < ring->seen - ring->at; i++)
+		__builtin_prefetch(ring->bytes + ((place + i * LINE) & (ring->size - 1)));
+}
+
 /* Gives room back up to @position (ring_release(): up to the own position), and wakes a producer that waits for it. */
 void ring_release_to(struct ring *ring, uint64_t position);
 static inline void ring_release(struct ring *ring)

@@ -24,10 +24,10 @@
 #include "broker/worker/stream.h"
 
 #define SPIN_NS	       30000u  /* after the last event: the next is near while traffic flows */
-#define SPIN_REPLY_NS  300000u /* somebody's thread stands still: a wake-up costs up to 50 us */
+#define SPIN_REPLY_NS  1000000u /* somebody's thread stands still: a wake-up costs up to 50 us */
 #define NAP_FIRST_NS   20000
 #define NAP_LONGEST_NS 250000
-#define NAP_REPLY_NS   50000
+#define NAP_REPLY_NS   50000 /* also while an event or a flush is outstanding, which somebody may poll */
 #define CHECK_NS       1000000u /* contexts are asked after so much silence */
 #define LOOK_WORDS     64	/* progress notices that one look sends at most */
 
@@ -41,6 +41,7 @@ static uint64_t now_ns(void)
 
 void completion_watch_locked(struct worker *w, struct stream *s)
 {
+	completion_changed_locked(w);
 	if (s->watched)
 		return;
 	s->watched = true;
@@ -54,11 +55,19 @@ void completion_wake(struct worker *w)
 {
 	/* Pairs with the fence in sleep_until_watched(): either it sees the stream, or we see that it sleeps. */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	if (!__atomic_load_n(&w->watch_sleeps, __ATOMIC_RELAXED))
+	if (__atomic_load_n(&w->watch_sleeps, __ATOMIC_RELAXED) != WATCH_SLEEPS)
 		return;
-	__atomic_store_n(&w->watch_sleeps, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&w->watch_sleeps, WATCH_LOOKS, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&w->watch_bell, 1, __ATOMIC_RELEASE);
 	futex_wake(&w->watch_bell, 1);
+}
+
+void completion_hurry(struct worker *w)
+{
+	/* Either the thread finds the bell changed, in nap() as well, or we see that it sleeps or naps. */
+	__atomic_fetch_add(&w->watch_bell, 1, __ATOMIC_SEQ_CST);
+	if (__atomic_exchange_n(&w->watch_sleeps, WATCH_LOOKS, __ATOMIC_SEQ_CST) != WATCH_LOOKS)
+		futex_wake(&w->watch_bell, 1);
 }
 
 /* ---- what happens at the end of a wait ---- */
@@ -180,6 +189,13 @@ static void wait_end(struct worker *w, struct wait *wait, CUresult result)
 
 /* ---- looking ---- */
 
+/* What the last look under the lock has left. */
+struct looks {
+	uint32_t changes; /* the worker's, then */
+	bool again;	  /* there was more than it could do */
+	bool asked;	  /* an event or a flush is outstanding */
+};
+
 struct told {
 	uint32_t word;
 	uint32_t value;
@@ -247,7 +263,23 @@ static struct wait **landings_take_locked(struct stream *s, struct wait **tail)
 	return tail;
 }
 
-bool completion_look(struct worker *w)
+/*
+ * Is there anything to do for a look under the lock? The thread looks all the time while somebody waits: it must not take the lock, nor
+ * any line that the executor writes, from that each time.
+ */
+static bool look_pays(const struct worker *w, const struct looks *looks)
+{
+	/* Pairs with the release in completion_changed_locked(). */
+	if (looks->again || __atomic_load_n(&w->watch_changes, __ATOMIC_ACQUIRE) != looks->changes)
+		return true;
+	for (const struct stream *s = __atomic_load_n(&w->watched, __ATOMIC_ACQUIRE); s; s = s->next_watched)
+		if (__atomic_load_n(s->done, __ATOMIC_RELAXED) != s->looked)
+			return true;
+	return false;
+}
+
+/* As completion_look(); what it leaves to be known for the next in @looks. */
+static bool look(struct worker *w, struct looks *looks)
 {
 	struct told told[LOOK_WORDS];
 	uint32_t told_count = 0;
@@ -255,12 +287,20 @@ bool completion_look(struct worker *w)
 	struct wait **tail = &ended;
 
 	pthread_mutex_lock(&w->lock);
-	for (struct stream **link = &w->watched; *link && told_count < LOOK_WORDS;) {
+	*looks = (struct looks){ .changes = w->watch_changes };
+	for (struct stream **link = &w->watched; *link;) {
 		struct stream *s = *link;
 		/* Pairs with nothing of ours: the GPU writes it after the work; acquire keeps our reads behind. */
 		uint32_t value = __atomic_load_n(s->done, __ATOMIC_ACQUIRE);
 		bool gated = s->before && !stream_is_over_locked(s->before);
 
+		if (told_count == LOOK_WORDS) {
+			looks->again = true;
+			break;
+		}
+		s->looked = value;
+		/* What it waits for may have come about in this very look. */
+		looks->again |= gated;
 		/* Of a destroyed one too: its events are read from the word. */
 		if (value != s->told && !gated) {
 			s->told = value;
@@ -276,6 +316,7 @@ bool completion_look(struct worker *w)
 			s->next_watched = NULL;
 			continue;
 		}
+		looks->asked |= !progress_reached(value, s->asked);
 		link = &s->next_watched;
 	}
 	/*
@@ -340,6 +381,13 @@ bool completion_look(struct worker *w)
 	return true;
 }
 
+bool completion_look(struct worker *w)
+{
+	struct looks looks;
+
+	return look(w, &looks);
+}
+
 void completion_check_contexts(struct worker *w)
 {
 	bool asked[SESSION_CONTEXTS + DEVICES_MAX] = { false }; /* the worker's own contexts come behind the client's */
@@ -371,6 +419,7 @@ void completion_check_contexts(struct worker *w)
 		for (struct stream *other = w->watched; other; other = other->next_watched)
 			if (other->context == c && !other->failed)
 				other->failed = r;
+		completion_changed_locked(w);
 	}
 	pthread_mutex_unlock(&w->lock);
 	for (uint32_t i = 0; i < lost_count; i++) {
@@ -387,12 +436,21 @@ static void sleep_until_watched(struct worker *w)
 {
 	uint32_t bell = __atomic_load_n(&w->watch_bell, __ATOMIC_ACQUIRE);
 
-	__atomic_store_n(&w->watch_sleeps, 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&w->watch_sleeps, WATCH_SLEEPS, __ATOMIC_RELAXED);
 	/* Pairs with the fence in completion_wake(). */
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	if (!__atomic_load_n(&w->watched, __ATOMIC_RELAXED) && !__atomic_load_n(&w->stop, __ATOMIC_RELAXED))
 		futex_wait(&w->watch_bell, bell, direct_waits(w) ? (int64_t)DIRECT_FLUSH_NS : -1);
-	__atomic_store_n(&w->watch_sleeps, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&w->watch_sleeps, WATCH_LOOKS, __ATOMIC_RELAXED);
+}
+
+/* Between looks, while there is something to look at; not when somebody has hurried since @bell was read. */
+static void nap(struct worker *w, uint32_t bell, int64_t ns)
+{
+	/* Pairs with the two steps of completion_hurry(). */
+	__atomic_store_n(&w->watch_sleeps, WATCH_NAPS, __ATOMIC_SEQ_CST);
+	futex_wait(&w->watch_bell, bell, ns);
+	__atomic_store_n(&w->watch_sleeps, WATCH_LOOKS, __ATOMIC_RELAXED);
 }
 
 static void *completion_run(void *arg)
@@ -400,12 +458,15 @@ static void *completion_run(void *arg)
 	struct worker *w = arg;
 	uint64_t last = now_ns();
 	uint64_t checked = last;
-	long nap = NAP_FIRST_NS;
+	int64_t nap_ns = NAP_FIRST_NS;
+	uint32_t heard = 0;
+	struct looks looks = { .again = true };
 
 	prctl(PR_SET_NAME, "completion");
 	prctl(PR_SET_TIMERSLACK, 1000);
 	while (!__atomic_load_n(&w->stop, __ATOMIC_ACQUIRE)) {
-		bool happened = completion_look(w);
+		uint32_t bell = __atomic_load_n(&w->watch_bell, __ATOMIC_ACQUIRE);
+		bool happened = look_pays(w, &looks) && look(w, &looks);
 
 		if (direct_waits(w)) {
 			pthread_mutex_lock(&w->post_lock);
@@ -417,7 +478,8 @@ static void *completion_run(void *arg)
 
 		if (happened) {
 			last = checked = now;
-			nap = NAP_FIRST_NS;
+			nap_ns = NAP_FIRST_NS;
+			heard = bell;
 			continue;
 		}
 		if (!__atomic_load_n(&w->watched, __ATOMIC_ACQUIRE)) {
@@ -425,8 +487,14 @@ static void *completion_run(void *arg)
 				post_spans(w, &w->spans_gpu);
 			sleep_until_watched(w);
 			last = checked = now_ns();
-			nap = NAP_FIRST_NS;
+			nap_ns = NAP_FIRST_NS;
 			continue;
+		}
+		if (bell != heard) {
+			/* Somebody has begun to wait: what he waits for is near, as a rule. */
+			heard = bell;
+			last = now;
+			nap_ns = NAP_FIRST_NS;
 		}
 		if (ahead_look(w, now))
 			continue;
@@ -444,10 +512,10 @@ static void *completion_run(void *arg)
 			sched_yield();
 			continue;
 		}
-		nanosleep(&(struct timespec){ .tv_nsec = nap }, NULL);
-		nap *= 2;
-		if (nap > (reply ? NAP_REPLY_NS : NAP_LONGEST_NS))
-			nap = reply ? NAP_REPLY_NS : NAP_LONGEST_NS;
+		nap(w, bell, nap_ns);
+		nap_ns *= 2;
+		if (nap_ns > (reply || looks.asked ? NAP_REPLY_NS : NAP_LONGEST_NS))
+			nap_ns = reply || looks.asked ? NAP_REPLY_NS : NAP_LONGEST_NS;
 	}
 	return NULL;
 }

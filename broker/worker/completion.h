@@ -11,10 +11,19 @@
 int completion_start(struct worker *w);
 void completion_stop(struct worker *w);
 
+/* Something about streams has changed that a look might find, other than the words that the GPU writes. Lock held. */
+static inline void completion_changed_locked(struct worker *w)
+{
+	/* Pairs with the acquire in look_pays(). */
+	__atomic_store_n(&w->watch_changes, w->watch_changes + 1, __ATOMIC_RELEASE);
+}
+
 /* The thread looks at @s until its last write was seen and nothing waits for it. Lock held. */
 void completion_watch_locked(struct worker *w, struct stream *s);
 /* After that, without the lock. */
 void completion_wake(struct worker *w);
+/* Instead, where somebody is known to wait for what comes: a nap between looks ends, too. */
+void completion_hurry(struct worker *w);
 
 /* The granules of an up piece are used up; tells the node how far the arena is free now. Any thread. */
 void completion_consume(struct worker *w, const struct frame_hdr *hdr, const struct bulk_ref *piece);

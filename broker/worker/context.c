@@ -364,7 +364,7 @@ static CUresult context_close(struct worker *w, struct context *c)
 			s->context = NULL;
 	c->open = false;
 	c->legacy = NULL;
-	c->latched = CUDA_SUCCESS;
+	__atomic_store_n(&c->latched, CUDA_SUCCESS, __ATOMIC_RELEASE);
 	c->faulted = false;
 	pthread_mutex_unlock(&w->lock);
 	w->drv.cuCtxSetCurrent(w->home);

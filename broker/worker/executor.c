@@ -746,6 +746,7 @@ static bool ring_play(struct worker *w, struct ring *ring, bool side)
 		memcpy(w->frame, shared, hdr.size);
 		memcpy(w->frame, &hdr, sizeof(hdr));
 		ring_next(ring, &hdr);
+		ring_prefetch(ring);
 		if (__builtin_expect(cost_on, 0))
 			cost_fetched();
 		/* Daemon and client have a ring each: what the one may say is not for the other. */

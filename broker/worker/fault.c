@@ -23,9 +23,9 @@ void fault_latch(struct worker *w, uint32_t index, CUresult code, uint32_t op, u
 
 		pthread_mutex_lock(&w->lock);
 		if (!c->latched || (fault_is_sticky(code) && !fault_is_sticky(c->latched))) {
-			c->latched = code;
 			c->latched_op = (uint16_t)op;
 			c->latched_seq = seq;
+			__atomic_store_n(&c->latched, code, __ATOMIC_RELEASE);
 			first = true;
 		}
 		pthread_mutex_unlock(&w->lock);
@@ -46,14 +46,8 @@ void fault_latch(struct worker *w, uint32_t index, CUresult code, uint32_t op, u
 
 CUresult fault_peek(struct worker *w, uint32_t index)
 {
-	CUresult code;
-
-	if (index >= SESSION_CONTEXTS)
-		return CUDA_SUCCESS;
-	pthread_mutex_lock(&w->lock);
-	code = w->contexts[index].latched;
-	pthread_mutex_unlock(&w->lock);
-	return code;
+	/* Asked for each frame: the completion thread may hold the lock, and sees it change no earlier for that. */
+	return index < SESSION_CONTEXTS ? __atomic_load_n(&w->contexts[index].latched, __ATOMIC_ACQUIRE) : CUDA_SUCCESS;
 }
 
 CUresult fault_take(struct worker *w, uint32_t index)
@@ -65,7 +59,7 @@ CUresult fault_take(struct worker *w, uint32_t index)
 	pthread_mutex_lock(&w->lock);
 	code = w->contexts[index].latched;
 	if (code && !fault_is_sticky(code))
-		w->contexts[index].latched = CUDA_SUCCESS;
+		__atomic_store_n(&w->contexts[index].latched, CUDA_SUCCESS, __ATOMIC_RELEASE);
 	pthread_mutex_unlock(&w->lock);
 	return code;
 }

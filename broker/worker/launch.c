@@ -11,9 +11,6 @@
 #include "broker/worker/sync.h"
 #include "gen/worker_bodies.h"
 
-#define PARAMS_MAX 32764u
-#define PARAMS_ALIGN 64 /* tensor maps; the driver copies them as they lie */
-
 static CUresult event_of(struct worker *w, uint64_t handle, CUevent *event_out)
 {
 	struct object *o = object_find(w->tables, OBJECT_EVENT, handle);
@@ -96,12 +93,11 @@ uint64_t launch_event(const struct frame_hdr *hdr, const uint8_t *frame)
 
 CUresult worker_do_gleamLaunch(struct worker *w, struct cmd *cmd, const struct msg_gleamLaunch *m)
 {
-	_Alignas(PARAMS_ALIGN) uint8_t params[PARAMS_MAX + PARAMS_ALIGN];
 	CUlaunchAttribute attributes[LAUNCH_ATTRIBUTES];
 	unsigned int count = 0;
 	size_t size = m->params_size;
 	void *extra[] = {
-		CU_LAUNCH_PARAM_BUFFER_POINTER, params, CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_END,
+		CU_LAUNCH_PARAM_BUFFER_POINTER, w->params, CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_END,
 	};
 	/* The driver takes a kernel wherever it takes a function. */
 	struct object *o = object_find(w->tables, handle_type(m->function) == OBJECT_KERNEL ? OBJECT_KERNEL : OBJECT_FUNCTION, m->function);
@@ -117,10 +113,11 @@ CUresult worker_do_gleamLaunch(struct worker *w, struct cmd *cmd, const struct m
 			return CMD_PARK;
 		o->used = true;
 	}
-	if (size > PARAMS_MAX)
+	if (size > LAUNCH_PARAMS_MAX)
 		return CMD_BROKEN;
+	/* One place for all of them, which stays in the cache; not the stack, whose many pages would be touched each time. */
 	if (size)
-		memcpy(params, m->params, size);
+		memcpy(w->params, m->params, size);
 	if (!m->attrs_size)
 		return w->drv.cuLaunchKernel(function, m->grid_x, m->grid_y, m->grid_z, m->block_x, m->block_y, m->block_z,
 					     m->shared_size, cmd->stream, NULL, size ? extra : NULL);

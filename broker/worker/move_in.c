@@ -160,9 +160,9 @@ CUresult worker_do_gleamMoveLatch(struct worker *w, struct cmd *cmd, const struc
 	if (!c->open)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	pthread_mutex_lock(&w->lock);
-	c->latched = (CUresult)m->code;
 	c->latched_op = (uint16_t)m->op;
 	c->latched_seq = m->sequence;
+	__atomic_store_n(&c->latched, (CUresult)m->code, __ATOMIC_RELEASE);
 	pthread_mutex_unlock(&w->lock);
 	return CUDA_SUCCESS;
 }

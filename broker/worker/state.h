@@ -25,6 +25,8 @@
 #define CREDIT_LEAST 16u	  /* with thousands of streams each still goes on */
 #define CREDIT_CHANNELS 8u	  /* the driver's default; see proc.c */
 #define PROGRESS_EVERY 64u	  /* commands between progress writes: 1.7 us each, so under 1% of what launches cost */
+#define LAUNCH_PARAMS_MAX 32764u
+#define LAUNCH_PARAMS_ALIGN 64u /* tensor maps; the driver copies them as they lie */
 #define MARKS 1024u		  /* progress writes in flight on a stream; more than CREDIT, so never the limit */
 #define PARKED_BYTES_MAX (64u << 20) /* frames held back per session; then the ring is left alone */
 #define GRANT_BYTES_MAX (1ull << 44) /* 16 TiB: more than any node has; a setting lowers it */
@@ -108,8 +110,7 @@ struct stream {
 	struct context *context; /* NULL once it is closed */
 	CUstream driver;     /* NULL: legacy */
 	uint32_t word;	     /* progress word of the session */
-	uint32_t *done;	     /* the word that the GPU writes; the stream's alone until its last write was seen */
-	CUdeviceptr done_at;
+	CUdeviceptr done_at; /* of the word done, for the GPU */
 	bool blocking; /* synchronises with the legacy stream */
 	bool own;      /* the worker's: it counts its commands by itself, and nobody is told */
 	uint64_t arrived; /* newest command that was seen */
@@ -127,16 +128,24 @@ struct stream {
 	struct stream *next_parked; /* in worker.parked_streams */
 	bool in_parked;
 
+	/*
+	 * The completion thread's, without the lock: in a line that the executor leaves alone while it launches, since each of its looks
+	 * would take what that writes away from the executor's core.
+	 */
+	uint32_t *done __attribute__((aligned(64))); /* the word that the GPU writes; the stream's alone until its last write was seen */
+	struct stream *next_watched; /* in worker.watched: linked by the executor under lock, unlinked by the completion thread */
+	uint32_t looked; /* value of the word at its last look under the lock */
+
 	/* guarded by lock */
+	uint32_t told; /* progress value that the client was told last */
 	uint64_t written; /* sequence number of the newest progress write */
+	uint64_t asked;	  /* of the newest one that stands for more than a count: somebody may poll for it */
 	struct wait *waits_head; /* by seq */
 	struct wait *waits_tail;
-	struct stream *next_watched;
 	bool watched; /* the completion thread looks at it */
 	bool dead;    /* destroyed: no driver call with it */
-	struct stream *before; /* had the word before, and is not done yet: until then nothing is told of this one. Counted */
-	uint32_t told; /* progress value that the client was told last */
 	CUresult failed; /* its context is lost: waits end at once */
+	struct stream *before; /* had the word before, and is not done yet: until then nothing is told of this one. Counted */
 };
 
 struct event {
@@ -185,6 +194,13 @@ struct staging;
 
 /* ---- the worker ---- */
 
+/* Of the completion thread. */
+enum watch_sleep {
+	WATCH_LOOKS,
+	WATCH_NAPS,   /* between looks */
+	WATCH_SLEEPS, /* until there is a stream to look at */
+};
+
 struct worker_settings {
 	bool warm;
 	bool wipe;		/* memory is cleared before a client gets it */
@@ -222,6 +238,7 @@ struct worker {
 
 	/* executor */
 	struct ring c2n;
+	uint8_t *params; /* LAUNCH_PARAMS_MAX bytes, as aligned as parameters may ask for */
 	uint64_t seq; /* newest command */
 	uint64_t ordinals; /* devices that the client sees; set by gleamAttach */
 	uint32_t first;	   /* its first device's address range; GPUs of other servers have those before */
@@ -269,11 +286,12 @@ struct worker {
 	uint8_t *answer; /* FRAME_SIZE_MAX */
 	int exit_code;
 
-	/* shared */
-	pthread_mutex_t lock;
-	struct context contexts[SESSION_CONTEXTS];
+	/* shared; what the executor reads for each frame is in other lines than what the completion thread writes */
+	struct context contexts[SESSION_CONTEXTS] __attribute__((aligned(64)));
 	struct context own[DEVICES_MAX]; /* the worker's own on each device, where it has needed one */
-	struct stream *watched; /* guarded by lock */
+	pthread_mutex_t lock __attribute__((aligned(64)));
+	struct stream *watched; /* guarded by lock; the completion thread, which alone unlinks, also walks it without */
+	uint32_t watch_changes; /* changed under lock by whatever a look of the completion thread might find, beside the words themselves */
 	struct join *joined; /* guarded by lock: for the executor */
 	struct wait *wait_pool; /* guarded by lock */
 	uint32_t telling; /* guarded by lock: what was taken out of the streams is on its way to the client */
@@ -284,7 +302,7 @@ struct worker {
 	uint32_t joined_count; /* atomic */
 	uint32_t wake; /* atomic; changes when the executor has something to look at */
 	uint32_t watch_bell; /* atomic futex: the completion thread sleeps here */
-	uint32_t watch_sleeps;
+	uint32_t watch_sleeps; /* atomic; enum watch_sleep */
 	uint32_t replies_waiting; /* atomic: somebody waits for a reply; the completion thread spins longer */
 	uint32_t landing; /* atomic: streams are parked until a piece lands */
 	uint32_t stop; /* atomic */

@@ -6,6 +6,7 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "broker/worker/completion.h"
 #include "broker/worker/fault.h"
@@ -31,16 +32,17 @@ static bool stream_is_over(struct worker *w, const struct stream *s)
 
 static struct stream *stream_make(struct worker *w, struct context *c, CUstream driver, uint64_t from)
 {
-	struct stream *s = calloc(1, sizeof(*s));
+	struct stream *s = aligned_alloc(_Alignof(struct stream), sizeof(*s));
 
 	if (!s)
 		return NULL;
+	memset(s, 0, sizeof(*s));
 	s->marks = malloc(MARKS * sizeof(*s->marks));
 	if (!s->marks)
 		goto free_stream;
 	/* Older than all its own commands, so that nothing counts as done too early. */
-	s->told = (uint32_t)from;
-	s->written = from;
+	s->told = s->looked = (uint32_t)from;
+	s->written = s->asked = from;
 	s->done = word_take(w, s->told, &s->done_at);
 	if (!s->done)
 		goto free_marks;
@@ -143,6 +145,7 @@ static void streams_reap(struct worker *w)
 			continue;
 		pthread_mutex_lock(&w->lock);
 		s->before = NULL;
+		completion_changed_locked(w);
 		pthread_mutex_unlock(&w->lock);
 		before->refs--; /* freed below if it was the last */
 	}
@@ -165,6 +168,7 @@ void stream_bury(struct worker *w, struct stream *s, CUresult code)
 	for (struct wait *wait = s->waits_head; wait; wait = wait->next)
 		if (wait->seq > s->written)
 			wait->seq = s->written;
+	completion_changed_locked(w);
 	pthread_mutex_unlock(&w->lock);
 	completion_wake(w);
 }
@@ -187,7 +191,8 @@ bool stream_done(const struct stream *s, uint64_t seq)
 	return progress_reached(__atomic_load_n(s->done, __ATOMIC_ACQUIRE), seq);
 }
 
-CUresult stream_write(struct worker *w, struct stream *s, uint64_t seq)
+/* @asked: somebody may look for it; or else it only counts. */
+static CUresult write_down(struct worker *w, struct stream *s, uint64_t seq, bool asked)
 {
 	CUresult r = context_use(w, s->context);
 
@@ -203,7 +208,9 @@ CUresult stream_write(struct worker *w, struct stream *s, uint64_t seq)
 	pthread_mutex_lock(&w->lock);
 	if (r == CUDA_SUCCESS)
 		s->written = seq;
-	else if (!s->failed)
+	if (r == CUDA_SUCCESS && asked)
+		s->asked = seq;
+	else if (r != CUDA_SUCCESS && !s->failed)
 		s->failed = r; /* nothing on this stream will ever be told: its waits end with this */
 	completion_watch_locked(w, s);
 	pthread_mutex_unlock(&w->lock);
@@ -211,6 +218,11 @@ CUresult stream_write(struct worker *w, struct stream *s, uint64_t seq)
 	if (r != CUDA_SUCCESS && s->context)
 		fault_latch(w, s->context->index, r, 0, seq);
 	return r;
+}
+
+CUresult stream_write(struct worker *w, struct stream *s, uint64_t seq)
+{
+	return write_down(w, s, seq, true);
 }
 
 void stream_flush(struct worker *w, struct stream *s)
@@ -263,7 +275,7 @@ void stream_settle(struct worker *w, struct stream *s, uint64_t seq)
 	__atomic_store_n(s->done, (uint32_t)seq, __ATOMIC_RELEASE);
 	completion_watch_locked(w, s);
 	pthread_mutex_unlock(&w->lock);
-	completion_wake(w);
+	completion_hurry(w);
 }
 
 void stream_note_issued(struct worker *w, struct stream *s, uint64_t seq, uint32_t commands, bool write_now)
@@ -274,7 +286,7 @@ void stream_note_issued(struct worker *w, struct stream *s, uint64_t seq, uint32
 	s->count_issued += commands;
 	s->since_write++;
 	if (write_now || s->since_write >= PROGRESS_EVERY) {
-		stream_write(w, s, seq);
+		write_down(w, s, seq, write_now);
 		return;
 	}
 	if (!s->unwritten) {
@@ -355,6 +367,8 @@ void wait_drop(struct worker *w, struct wait *wait)
 
 void stream_wait(struct worker *w, struct stream *s, struct wait *wait)
 {
+	bool hurry = wait->kind == WAIT_REPLY || wait->kind == WAIT_HOST_CALL; /* a thread of the client's stands still, or a stream */
+
 	if (wait->kind == WAIT_REPLY)
 		__atomic_fetch_add(&w->replies_waiting, 1, __ATOMIC_RELAXED);
 	pthread_mutex_lock(&w->lock);
@@ -376,7 +390,10 @@ void stream_wait(struct worker *w, struct stream *s, struct wait *wait)
 		s->waits_tail = wait;
 	completion_watch_locked(w, s);
 	pthread_mutex_unlock(&w->lock);
-	completion_wake(w);
+	if (hurry)
+		completion_hurry(w);
+	else
+		completion_wake(w);
 }
 
 static void join_end_locked(struct worker *w, struct join *join)

@@ -71,6 +71,7 @@ CUresult worker_do_gleamFlush(struct worker *w, struct cmd *cmd, const struct ms
 		stream_settle(w, cmd->own, cmd->hdr->seq);
 	} else {
 		cmd->write_now = true;
+		completion_hurry(w);
 	}
 	return CUDA_SUCCESS;
 }
@@ -122,6 +123,7 @@ CUresult worker_do_gleamContextSync(struct worker *w, struct cmd *cmd, const str
 	join->a = m->index;
 	__atomic_fetch_add(&w->replies_waiting, 1, __ATOMIC_RELAXED);
 	streams_join(w, &w->contexts[m->index], join);
+	completion_hurry(w);
 	return CMD_LATER;
 }
 

@@ -123,7 +123,8 @@ int worker_start(struct worker *w, int session_fd, const uint8_t *protocol_hash,
 	w->frame = aligned_alloc(64, FRAME_SIZE_MAX);
 	w->answer = aligned_alloc(64, FRAME_SIZE_MAX);
 	w->direct_frame = aligned_alloc(64, FRAME_SIZE_MAX);
-	if (!w->frame || !w->answer || !w->direct_frame)
+	w->params = aligned_alloc(LAUNCH_PARAMS_ALIGN, (LAUNCH_PARAMS_MAX + LAUNCH_PARAMS_ALIGN - 1) & ~(LAUNCH_PARAMS_ALIGN - 1));
+	if (!w->frame || !w->answer || !w->direct_frame || !w->params)
 		return -ENOMEM;
 	err = shm_map(&w->shm, session_fd, protocol_hash);
 	if (err) {
@@ -201,6 +202,7 @@ void worker_stop(struct worker *w)
 	free(w->frame);
 	free(w->answer);
 	free(w->direct_frame);
+	free(w->params);
 	free(w->overflow);
 	shm_close(&w->shm);
 	pthread_mutex_destroy(&w->lock);
