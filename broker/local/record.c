@@ -92,9 +92,6 @@ static const char *unplayable(const struct frame_hdr *hdr)
 	if (hdr->flags & FRAME_BULK_FILE)
 		return "it has loaded from a file (mapped weights) since";
 	switch (hdr->op) {
-	case OP_gleamHostFunc:
-	case OP_gleamHostDone:
-		return "it has used host functions since";
 	case OP_gleamShare:
 	case OP_gleamShareOpen:
 		return "it has shared memory with other programs since";
@@ -211,6 +208,9 @@ void record_answer(struct record *r, const struct frame_hdr *hdr, const uint8_t 
 			return; /* asks nothing that must be asked again */
 		case NOTICE_LANDED:
 		case NOTICE_FREED:
+			break;
+		case NOTICE_HOST_CALL:
+			/* The function has run, and isn't run again: its stream goes on by the command that said so. */
 			break;
 		case NOTICE_HOST_BYTES:
 			trouble(r, "kernels have written to page-locked memory of the program since");

@@ -208,9 +208,10 @@ enum replay_result replay_step(struct replay *p, struct wire *wire, const char *
 	p->over = !p->step;
 	done = p->over && p->answered >= p->asked;
 	*why_out = p->lost ? "gleamd has no memory for it" : NULL;
-	/* A record has none of these. */
+	/* A record has none of others. */
 	for (const struct arrived *a = p->first; a && !*why_out; a = a->next)
-		if (a->early && a->hdr.kind == FRAME_NOTICE && a->hdr.op != NOTICE_LANDED && a->hdr.op != NOTICE_FREED)
+		if (a->early && a->hdr.kind == FRAME_NOTICE && a->hdr.op != NOTICE_LANDED && a->hdr.op != NOTICE_FREED &&
+		    a->hdr.op != NOTICE_HOST_CALL)
 			*why_out = a->hdr.op == NOTICE_ERROR ? "a command fails that had not failed" :
 							       "it says something that the program has not heard";
 	pthread_mutex_unlock(&p->lock);

@@ -268,7 +268,7 @@ static void test_what_cant_be_done_again(void **state)
 		{ NOTICE_HOST_BYTES, "kernels have written to page-locked memory of the program since" },
 		{ NOTICE_PRINT, "kernels have printed since" },
 		{ NOTICE_ERROR, "a command of it has failed since" },
-		{ NOTICE_HOST_CALL, "it has heard something since that can't be said again" },
+		{ 99, "it has heard something since that can't be said again" },
 	};
 
 	for (unsigned i = 0; i < sizeof(notices) / sizeof(notices[0]); i++) {
@@ -283,8 +283,47 @@ static void test_what_cant_be_done_again(void **state)
 		record_free(record);
 		begin(state);
 	}
+	command(OP_gleamShareOpen, 0);
+	assert_string_equal(record_trouble(record), "it has shared memory with other programs since");
+}
+
+static void host_call(uint64_t number, uint32_t id)
+{
+	uint64_t payload = id;
+
+	record_answer(record, frame(FRAME_NOTICE, NOTICE_HOST_CALL, number, 0, &payload, sizeof(payload)), bytes, &client);
+}
+
+/* A function that has run isn't run again: its end comes from the record, behind its beginning. One that hadn't begun is the program's. */
+static void test_host_functions(void **state)
+{
+	struct replay *p;
+
+	(void)state;
 	command(OP_gleamHostFunc, 0);
-	assert_string_equal(record_trouble(record), "it has used host functions since");
+	command(OP_gleamLaunch, 0);
+	host_call(11, 1);
+	command(OP_gleamHostDone, 0);
+	command(OP_gleamHostFunc, 0);
+	command(OP_gleamCopyDown, FRAME_WANTS_REPLY);
+	assert_null(record_trouble(record));
+	p = replay();
+	step(p);
+	assert_int_equal(sent_count, 2);
+	/* Not another one's. */
+	hears(p, FRAME_NOTICE, NOTICE_HOST_CALL, 10, 1, 0);
+	assert_int_equal(step(p), REPLAY_WAITS);
+	hears(p, FRAME_NOTICE, NOTICE_HOST_CALL, 11, 1, 0);
+	assert_int_equal(step(p), REPLAY_GOES);
+	assert_int_equal(sent_count, 5);
+	hears(p, FRAME_NOTICE, NOTICE_HOST_CALL, 14, 2, 0);
+	hears(p, FRAME_REPLY, OP_gleamCopyDown, 15, 0, 3);
+	assert_int_equal(step(p), REPLAY_DONE);
+	given = 0;
+	replay_rest(p, give, NULL);
+	assert_int_equal(given, 3);
+	assert_int_equal(given_seq[1], 14);
+	replay_free(p);
 }
 
 static void test_it_is_bounded(void **state)
@@ -351,6 +390,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_something_else_is_refused, begin, end),
 		cmocka_unit_test_setup_teardown(test_bytes, begin, end),
 		cmocka_unit_test_setup_teardown(test_what_cant_be_done_again, begin, end),
+		cmocka_unit_test_setup_teardown(test_host_functions, begin, end),
 		cmocka_unit_test_setup_teardown(test_it_is_bounded, begin, end),
 		cmocka_unit_test_setup_teardown(test_lanes_beside, begin, end),
 	};
