@@ -17,6 +17,7 @@
 #include "broker/worker/jit.h"
 #include "broker/worker/keep.h"
 #include "broker/worker/move_in.h"
+#include "broker/worker/move_in.h"
 #include "broker/worker/note.h"
 #include "broker/worker/post.h"
 #include "broker/worker/print.h"
@@ -180,8 +181,11 @@ CUresult worker_do_gleamMoveImage(struct worker *w, struct cmd *cmd, const struc
 
 	if (!w->moving)
 		return CMD_BROKEN;
-	if (!image)
-		return CUDA_ERROR_OUT_OF_MEMORY;
+	/* It had no room when it was begun. */
+	if (!image) {
+		move_in_failed(w, cmd->hdr->op, CUDA_ERROR_OUT_OF_MEMORY, "its machine has too little memory for the images of the program's modules");
+		return CUDA_SUCCESS;
+	}
 	if (m->offset > image->size || m->data_size > image->size - m->offset)
 		return CMD_BROKEN;
 	memcpy(image->bytes + m->offset, m->data, m->data_size);

@@ -23,6 +23,9 @@ void move_in_failed(struct worker *w, uint16_t op, CUresult code, const char *wh
 		return;
 	if (why)
 		snprintf(w->moving_failed, sizeof(w->moving_failed), "%s", why);
+	else if (code == CUDA_ERROR_OUT_OF_MEMORY)
+		snprintf(w->moving_failed, sizeof(w->moving_failed),
+			 "its GPU has too little free memory (%s); free some there, or name another server or GPU", op_info[op].name);
 	else
 		snprintf(w->moving_failed, sizeof(w->moving_failed), "%s gives %d there", op_info[op].name, (int)code);
 	note(w, "move: %s", w->moving_failed);

@@ -91,7 +91,7 @@ refused "there is no server" "$pid" nowhere
 refused "can't be reached" "$pid" none
 start_bg secret env GLEAM_SERVER=gpu LD_LIBRARY_PATH="$OUT/lib" "$OUT/tests/cuda/secret" write
 wait_for 20 grep -q written "$TMP/secret.log"
-refused "gleamMovePieces gives 2 there" "$(bg_pid secret)" small
+refused "small: its GPU has too little free memory" "$(bg_pid secret)" small
 stop_bg secret KILL || true
 refused "small has 1 GPUs" "$pid" small:7
 if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then

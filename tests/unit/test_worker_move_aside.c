@@ -303,7 +303,7 @@ static void lies(struct client *a)
 	box[5] = 64;
 	aside_fails(a, OP_gleamMoveArrayBulk, box, sizeof(box), "gleamMoveArrayBulk gives 400 there");
 	aside_fails(a, OP_gleamMoveArrayBulk, box, sizeof(box) - 4, NULL);
-	aside_fails(a, OP_gleamMoveImageBulk, part, sizeof(part), "gleamMoveImageBulk gives 2 there");
+	aside_fails(a, OP_gleamMoveImageBulk, part, sizeof(part), "too little memory for the images");
 	aside_fails(a, OP_gleamMoveImageBulk, part, sizeof(part) - 4, NULL);
 }
 

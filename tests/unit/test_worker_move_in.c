@@ -231,7 +231,7 @@ static void fails(struct client *a)
 	FAILS(a, "(counter) would lie at 0x", gleamMoveGlobal, CTX, .object = MODULE, .name = "counter", .size = 4, .address = 77,
 	      .data = bytes, .data_size = 4);
 	/* Its answer is nobody's; its failure is the move's. */
-	FAILS(a, "gleamVmmCreate gives 2 there", gleamVmmCreate, CTX_NONE, .handle = VMM(2), .device = 0, .size = 1ull << 39);
+	FAILS(a, "has too little free memory (gleamVmmCreate)", gleamVmmCreate, CTX_NONE, .handle = VMM(2), .device = 0, .size = 1ull << 39);
 	FAILS(a, "gleamMoveLatch gives 201 there", gleamMoveLatch, CTX_NONE, .index = 5, .code = 1);
 	CHECK_EQUAL(CALL(a, gleamLinkCreate, NULL, .link = handle_make(OBJECT_LINK, 1, 1)), 0);
 	FAILS(a, "comes out otherwise there", gleamMoveLink, CTX, .link = handle_make(OBJECT_LINK, 1, 1), .codes = 1);
