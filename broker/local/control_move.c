@@ -68,11 +68,14 @@ static bool migrate(struct broker *broker, struct client *asker, uid_t uid, cons
 	const struct json_field *name = json_field(fields, count, "server");
 	const struct json_field *gpu = json_field(fields, count, "gpu");
 	const struct json_field *from = json_field(fields, count, "from");
+	const struct json_field *session = json_field(fields, count, "session");
 	struct server *to = NULL;
 	struct client *client;
+	unsigned sessions;
 	char why[MOVE_WHY_SIZE];
 
-	if (!pid || !pid->is_number || (name && name->is_number) || (from && from->is_number) || (gpu && (!gpu->is_number || gpu->number > 63))) {
+	if (!pid || !pid->is_number || (name && name->is_number) || (from && from->is_number) ||
+	    (session && !session->is_number) || (gpu && (!gpu->is_number || gpu->number > 63))) {
 		control_refuse(json, "migrate wants a \"pid\", and may have a \"server\", the number of a \"gpu\" of it, and the server \"from\" which");
 		return false;
 	}
@@ -83,7 +86,9 @@ static bool migrate(struct broker *broker, struct client *asker, uid_t uid, cons
 		       (unsigned long long)pid->number);
 		return false;
 	}
-	client = move_ask_session(broker, client, from ? from->text : NULL, why, sizeof(why));
+	snprintf(why, sizeof(why), "pid %d has fewer sessions", client->pid);
+	client = session ? move_ask_session_at(broker, client, session->number, &sessions) :
+			   move_ask_session(broker, client, from ? from->text : NULL, why, sizeof(why));
 	if (!client) {
 		control_refuse(json, "%s", why);
 		return false;

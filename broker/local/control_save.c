@@ -17,7 +17,7 @@
 
 static void heard(void *arg, const struct move_news *news)
 {
-	struct client *asker = arg;
+	struct client *asker = arg, *client, *sessions[MOVE_SESSIONS_MAX];
 	struct json json = { 0 };
 
 	if (news->over && !news->done) {
@@ -28,6 +28,10 @@ static void heard(void *arg, const struct move_news *news)
 		/* As long as nothing is newer than that, another checkpoint would be the same. */
 		if (news->over)
 			json_u64(&json, "commands", news->commands);
+		/* Of a checkpoint, which goes to no server: how many belong to it. */
+		client = news->over && !*news->to ? move_ask_client(asker->broker, (uint64_t)news->pid, 0) : NULL;
+		if (client)
+			json_u64(&json, "sessions", move_ask_sessions(asker->broker, client, sessions));
 		json_close(&json, '}');
 	}
 	if (!news->over) {
@@ -92,12 +96,39 @@ static int begin(struct broker *broker, struct client *client, bool restore, con
 	return -ENOENT;
 }
 
+/* The one that the checkpoint with this identity is of; the first where there is none: the file itself says why it isn't its. */
+static struct client *session_of(struct broker *broker, struct client *client, const struct json_field *identity)
+{
+	struct client *sessions[MOVE_SESSIONS_MAX];
+	unsigned count = move_ask_sessions(broker, client, sessions);
+
+	for (unsigned i = 0; i < count && identity && !identity->is_number; i++) {
+		char text[2 * SAVE_IDENTITY_SIZE + 1];
+
+		for (unsigned at = 0; at < SAVE_IDENTITY_SIZE; at++)
+			snprintf(text + 2 * at, 3, "%02x", sessions[i]->identity[at]);
+		if (strcmp(text, identity->text) == 0)
+			return sessions[i];
+	}
+	return sessions[0];
+}
+
+/* An answer that is a word: nothing was done, and that is no failure. */
+static void say(struct json *json, const char *word, unsigned sessions)
+{
+	json_open(json, NULL, '{');
+	json_bool(json, word, true);
+	if (sessions)
+		json_u64(json, "sessions", sessions);
+	json_close(json, '}');
+}
+
 bool control_save(struct broker *broker, struct client *asker, uid_t uid, const char *request, int *fd, struct json *json)
 {
 	struct json_field fields[JSON_FIELDS_MAX];
-	const struct json_field *cmd, *pid, *name, *gpu, *since;
+	const struct json_field *cmd, *pid, *name, *gpu, *since, *session, *identity, *from;
 	struct client *client;
-	unsigned count = 0;
+	unsigned count = 0, sessions = 0;
 	bool restore;
 	char why[MOVE_WHY_SIZE + 128];
 	int file = *fd;
@@ -112,7 +143,10 @@ bool control_save(struct broker *broker, struct client *asker, uid_t uid, const 
 	name = json_field(fields, count, "server");
 	gpu = json_field(fields, count, "gpu");
 	since = json_field(fields, count, "since");
-	if (!pid || !pid->is_number || (name && name->is_number) || (gpu && (!gpu->is_number || gpu->number > 63))) {
+	session = json_field(fields, count, "session");
+	identity = json_field(fields, count, "identity");
+	from = json_field(fields, count, "from");
+	if (!pid || !pid->is_number || (name && name->is_number) || (from && from->is_number) || (session && !session->is_number) || (gpu && (!gpu->is_number || gpu->number > 63))) {
 		control_refuse(json, "%s wants a \"pid\" and a file; restore may have a \"server\" and the number of a \"gpu\" of it", cmd->text);
 		return false;
 	}
@@ -122,9 +156,24 @@ bool control_save(struct broker *broker, struct client *asker, uid_t uid, const 
 		       (unsigned long long)pid->number);
 		return false;
 	}
+	client = restore ? session_of(broker, client, identity) : move_ask_session_at(broker, client, session ? session->number : 0, &sessions);
+	if (!client) {
+		control_refuse(json, "pid %llu has %u sessions, numbered from 0", (unsigned long long)pid->number, sessions);
+		return false;
+	}
 	if (!restore && is_unchanged(client, since)) {
+		say(json, "unchanged", sessions);
+		return false;
+	}
+	/* Of several, some are as they were, or on other servers than the one that is asked about. */
+	if (restore && from && (!client->server || (*from->text && strcmp(server_name(client->server), from->text) != 0) || !client->lost_ns)) {
+		say(json, "unneeded", 0);
+		return false;
+	}
+	if (!restore && client->direct && client->state == CLIENT_LIVE) {
 		json_open(json, NULL, '{');
-		json_bool(json, "unchanged", true);
+		json_bool(json, "short_cut", true);
+		json_str(json, "server", server_name(client->server));
 		json_close(json, '}');
 		return false;
 	}

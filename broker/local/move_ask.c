@@ -25,15 +25,20 @@ static int refuse(int err, char *why, size_t why_size, const char *format, ...)
 
 struct client *move_ask_client(const struct broker *broker, uint64_t pid, uid_t uid)
 {
+	struct client *first = NULL;
+
 	for (unsigned i = 0; i < broker_client_count(broker); i++) {
 		struct client *client = broker_client(broker, i);
 
-		/* A process has one as a rule. */
-		if ((uint64_t)client->pid == pid && (uid == 0 || uid == geteuid() || client->uid == uid) &&
-		    (client->state == CLIENT_LIVE || client->state == CLIENT_OPENING || client->state == CLIENT_DEAD))
+		if ((uint64_t)client->pid != pid || (uid != 0 && uid != geteuid() && client->uid != uid))
+			continue;
+		/* A process has one as a rule; of several one that lives is asked for. */
+		if (client->state == CLIENT_LIVE)
 			return client;
+		if (!first && (client->state == CLIENT_OPENING || client->state == CLIENT_DEAD))
+			first = client;
 	}
-	return NULL;
+	return first;
 }
 
 unsigned move_ask_sessions(const struct broker *broker, struct client *client, struct client *sessions_out[MOVE_SESSIONS_MAX])
@@ -53,6 +58,14 @@ unsigned move_ask_sessions(const struct broker *broker, struct client *client, s
 		count++;
 	}
 	return count;
+}
+
+struct client *move_ask_session_at(const struct broker *broker, struct client *client, uint64_t number, unsigned *count_out)
+{
+	struct client *sessions[MOVE_SESSIONS_MAX];
+
+	*count_out = move_ask_sessions(broker, client, sessions);
+	return number < *count_out ? sessions[number] : NULL;
 }
 
 struct client *move_ask_session(const struct broker *broker, struct client *client, const char *from, char *why, size_t why_size)

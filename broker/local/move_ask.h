@@ -23,6 +23,8 @@ struct json;
 struct client *move_ask_client(const struct broker *broker, uint64_t pid, uid_t uid);
 /* All of its process, in the order in which they were opened; how many. */
 unsigned move_ask_sessions(const struct broker *broker, struct client *client, struct client *sessions_out[MOVE_SESSIONS_MAX]);
+/* The @number-th of them; NULL: there are fewer, of which *@count_out says how many. */
+struct client *move_ask_session_at(const struct broker *broker, struct client *client, uint64_t number, unsigned *count_out);
 /*
  * That of a process which has its worker on server @from; NULL: the only one. NULL and @why: there is none there, or there are several, and
  * none was named.

@@ -63,11 +63,6 @@ int move_save(struct broker *broker, struct client *client, int fd, move_hear *h
 			 server_name(client->server));
 		err = -EOPNOTSUPP;
 	}
-	if (!err && client_has_sibling(client)) {
-		snprintf(why, why_size, "pid %d has GPUs of several servers, and what they have of each other can't be done again for one of them "
-			 "alone: no checkpoint", client->pid);
-		err = -EOPNOTSUPP;
-	}
 	if (err) {
 		close(fd);
 		return err;

@@ -57,6 +57,8 @@ static void block_out(struct save_writer *w, uint32_t kind, const void *bytes, u
 	bytes_out(w, bytes, size);
 }
 
+static_assert(SAVE_IDENTITY_AT == 8 + 2 * sizeof(uint32_t) + PROTOCOL_HASH_SIZE, "who it is of is found there");
+
 struct save_writer *save_begin(int fd, const struct save_info *info)
 {
 	uint8_t head[SAVE_HEAD_SIZE] __attribute__((aligned(8))) = { 0 };

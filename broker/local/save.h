@@ -21,6 +21,7 @@
 #define SAVE_HEAD_SIZE	   512u
 #define SAVE_BLOCK_MAX	   (1u << 20) /* bytes of a block, so much is in memory at a time */
 #define SAVE_IDENTITY_SIZE 16u
+#define SAVE_IDENTITY_AT   48u /* in the head, whatever the version: behind magic, version, size and protocol */
 #define SAVE_PROGRAM_SIZE  256u
 
 /* What a checkpoint is of. */

@@ -6,7 +6,7 @@
 # is killed in the middle leaves a running program or a clean error. GLEAM_LONG=1: forty of them.
 . "$(dirname "$0")/../lib/e2e.sh"
 . "$(dirname "$0")/../lib/gleam.sh"
-need_built bin/gleamctl tests/cuda/checksum tests/cuda/secret
+need_built bin/gleamctl tests/cuda/checksum tests/cuda/secret tests/cuda/train
 
 export GLEAM_SOFTGPU_MEMORY=512M
 PORT=$(free_port) B_PORT=$(free_port) SMALL_PORT=$(free_port) NONE_PORT=$(free_port)
@@ -74,8 +74,6 @@ refused() { # WHY ARGUMENT...
 	same "by the short cut" True "$(of "$pid" direct)"
 }
 refused "can't be reached" migrate "$pid" none
-mkdir -m 700 "$TMP/saved"
-refused "short cut" checkpoint "$pid" "$TMP/saved"
 goes_on() { # NAME
 	local before
 	before=$(grep -c step "$TMP/$1.log")
@@ -85,19 +83,32 @@ goes_on first
 start_bg secret env GLEAM_SERVER=here LD_LIBRARY_PATH="$OUT/lib" "$OUT/tests/cuda/secret" write
 wait_for 20 grep -q written "$TMP/secret.log"
 first=$pid pid=$(bg_pid secret)
-refused "gleamMovePieces gives 2 there" migrate "$pid" small
+refused "small: its GPU has too little free memory" migrate "$pid" small
 pid=$first
 stop_bg secret KILL || true
-# What the reason against a checkpoint says to do.
+
+# ---- a checkpoint: it gives up the short cut for another worker of this machine; that is killed, and it goes on in the middle of its work ----
+GLEAM_SERVER=here cuda train 200 - 8 1 >"$TMP/still-train.out" || fail "$(tail -3 "$TMP/still-train.out")"
+start_bg train env GLEAM_SERVER=here LD_LIBRARY_PATH="$OUT/lib" "$OUT/tests/cuda/train" 200 "$TMP/trained" 8 1
+wait_for 30 grep -q '^loss 9 ' "$TMP/train.log" || fail "it does not start: $(cat "$TMP/train.log")"
+trained=$(bg_pid train)
+same "by the short cut" True "$(of "$trained" direct)"
 for try in 1 2 3 4 5; do
-	move "$pid" here >"$TMP/move.out" 2>&1 && break
-	grep -q "did not come to an end" "$TMP/move.out" || fail "to another worker: $(cat "$TMP/move.out")"
-done
-for try in 1 2 3 4 5; do
-	ctl checkpoint "$pid" "$TMP/saved" >"$TMP/save.out" 2>&1 && break
+	ctl checkpoint "$trained" "$TMP/saved" >"$TMP/save.out" 2>&1 && break
 	grep -q "did not come to an end" "$TMP/save.out" || fail "a checkpoint: $(cat "$TMP/save.out")"
 done
-[ -s "$TMP/saved/checkpoint" ] || fail "a checkpoint: $(cat "$TMP/save.out")"
+say "$(cat "$TMP/save.out")"
+grep -q "^moved $trained to another worker of here" "$TMP/save.out" || fail "a checkpoint: $(cat "$TMP/save.out")"
+same "by the short cut, after a checkpoint" False "$(of "$trained" direct)"
+losses=$(grep -c ^loss "$TMP/train.log")
+wait_for 20 eval '[ $(grep -c ^loss "$TMP/train.log") -gt '"$((losses + 5))"' ]' || fail "it does not go on: $(tail -3 "$TMP/train.log")"
+kill -KILL "$(sed -n "s/.*pid $trained): worker \([0-9]*\)$/\1/p" "$TMP/here.log" | tail -1)"
+wait_for 20 eval '[ "$(of "$trained" state)" = held ]' || fail "it is $(of "$trained" state): $(tail -3 "$TMP/here.log")"
+ctl restore "$trained" "$TMP/saved" b >"$TMP/restore.out" 2>&1 || fail "$(cat "$TMP/restore.out")"
+say "$(cat "$TMP/restore.out")"
+touch "$TMP/trained"
+right train
+same "losses" "$(grep '^loss' "$TMP/still-train.out")" "$(grep -m 200 '^loss' "$TMP/train.log")"
 
 # ---- straight to another worker of this machine, again and again ----
 turns=4

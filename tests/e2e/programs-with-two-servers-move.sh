@@ -46,7 +46,6 @@ same "servers" "a b" "$(servers)"
 # ---- which of them has to be said ----
 refused "GPUs of several servers (a, b), which move one by one: say $pid:a" migrate "$pid" c
 refused "has no GPU of server \`c\`, but of a, b" migrate "$pid:c" a
-refused "no checkpoint" checkpoint "$pid" "$TMP/saved"
 same "usage" 2 "$(status_of move "$pid:" c)"
 same "usage" 2 "$(status_of move ":a" c)"
 same "completion" "$pid:a $pid:b" "$("$OUT/bin/gleamctl" __complete migrate "$pid" | cut -f1 | sort | paste -sd' ')"

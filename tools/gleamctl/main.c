@@ -70,16 +70,19 @@ const struct command commands[] = {
 	{ "checkpoint", "PID DIR", "write the state of a program's GPU into DIR, so that it can go on when its server is lost",
 	  "The program goes on meanwhile, and is held for a moment at the end, as by migrate. DIR is made for its owner alone, and\n"
 	  "DIR/checkpoint, which nobody else may read, has what lies in GPU memory; a newer one replaces it when it is whole.\n"
+	  "Of a program with GPUs of several servers each has a file (checkpoint.2 and so on). One that shares its memory with a\n"
+	  "worker of this machine is moved to another one first, whose commands gleamd sees; its memory is on the GPU twice then.\n"
 	  "What comes after it is remembered by gleamd, as far as it can be done again: see restore.\n"
 	  "\n"
 	  "  --every S       again and again, each S seconds (1 to 86400), where the program has done anything since; until it ends\n"
 	  HELP_COMMON,
 	  2, 2, "jse", checkpoint_command },
-	{ "restore", "PID DIR [SERVER[:GPU]]", "let a program whose server is lost go on from the checkpoint in DIR",
+	{ "restore", "PID[:FROM] DIR [SERVER[:GPU]]", "let a program whose server is lost go on from the checkpoint in DIR",
 	  "PID is the same process, which still runs: when its server is lost it is held for [link] hold (10 minutes). What it has\n"
-	  "done since the checkpoint is done again, and must come out as the program has seen it. Host functions, printf, kernels\n"
-	  "that write to page-locked memory and more than 256 MiB can't be: such a program is not held. What is refused leaves it held.\n"
+	  "done since the checkpoint is done again, and must come out as the program has seen it. printf, kernels that write to\n"
+	  "page-locked memory and more than 256 MiB can't be: such a program is not held. What is refused leaves it held.\n"
 	  "\n"
+	  "FROM            of a program with GPUs of several servers: the one that is lost (default: all that are)\n"
 	  "SERVER          where to (default: another one than it was on, if one is there)\n"
 	  "GPU             number of a GPU of that server (default: as the program's settings say)\n"
 	  "\n" HELP_COMMON,
