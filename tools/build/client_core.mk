@@ -1,6 +1,6 @@
 # Unit tests of the library's core: contexts, devices, private tables, ranges. The session is a fake one.
 
-CLIENT_CORE := $(addprefix libgleamcuda/,call.c cls.c context.c device.c errors.c export.c handle.c init.c integrity.c limit.c \
+CLIENT_CORE := $(addprefix libgleamcuda/,call.c cls.c compiled.c context.c device.c errors.c export.c handle.c init.c integrity.c limit.c \
 	log.c md2.c off.c peer.c pointer.c primary.c range.c thread.c trace.c) $(addprefix broker/lib/,ring.c shm.c slot.c visible.c error_text.c) \
 	$(addprefix $(O)/gen/,api.c attributes.c ops.c trace_args.c) tests/unit/fake_client.c tests/unit/fake_exports.c
 
