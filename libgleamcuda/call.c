@@ -35,6 +35,7 @@ void (*call_failed)(const struct call *call, CUresult result);
 
 /* How long waiting calls look before they sleep: for replies, and for progress. */
 static struct spin reply_spin, progress_spin;
+static struct nap reply_nap;
 
 static uint64_t now_ns(void)
 {
@@ -374,10 +375,9 @@ static uint64_t spin_limit(void)
 	return ns;
 }
 
-/* True once @look says so; false: it is time to sleep. @from: when the wait began. */
-static inline bool spin_until(const struct spin *spin, spin_look *look, void *arg, uint64_t value, uint64_t from)
+/* True once @look says so; false: it is time to sleep, @ns after @from. */
+static inline bool spin_until(uint64_t ns, spin_look *look, void *arg, uint64_t value, uint64_t from)
 {
-	uint64_t ns = spin_ns(spin);
 	uint64_t now = from;
 
 	while (now - from < ns) {
@@ -399,10 +399,27 @@ static bool slot_is_done(void *arg, uint64_t value)
 	return __atomic_load_n(&((struct reply_slot *)arg)->state, __ATOMIC_ACQUIRE) == SLOT_DONE;
 }
 
+/* Sleeps for the most of a wait that is as long as others were, then looks. True: the reply is there. */
+static bool slot_nap(struct reply_slot *slot, uint64_t from)
+{
+	uint64_t ns = nap_ns(&reply_nap, spin_limit());
+	uint64_t now = ns ? now_ns() : 0;
+	uint32_t state = SLOT_SENT;
+
+	if (!ns || ns > SESSION_LOOK_NS || now - from >= ns)
+		return false;
+	if (__atomic_compare_exchange_n(&slot->state, &state, SLOT_SLEEPING, false, __ATOMIC_SEQ_CST, __ATOMIC_ACQUIRE))
+		futex_wait(&slot->state, SLOT_SLEEPING, (int64_t)(ns - (now - from)));
+	/* Whoever answers from here on needs no system call to wake us. */
+	state = SLOT_SLEEPING;
+	__atomic_compare_exchange_n(&slot->state, &state, SLOT_SENT, false, __ATOMIC_SEQ_CST, __ATOMIC_ACQUIRE);
+	return spin_until(spin_limit(), slot_is_done, slot, 0, now_ns());
+}
+
 /* Until the reply is in the slot; false when the session ended first. */
 static bool slot_wait(struct session *s, struct reply_slot *slot, uint64_t from)
 {
-	if (spin_until(&reply_spin, slot_is_done, slot, 0, from))
+	if (spin_until(spin_ns(&reply_spin), slot_is_done, slot, 0, from) || slot_nap(slot, from))
 		return true;
 	for (;;) {
 		uint32_t state = __atomic_load_n(&slot->state, __ATOMIC_ACQUIRE);
@@ -437,6 +454,7 @@ static CUresult answer_wait(struct call *call, uint64_t *seq_out)
 	call->answered = seq;
 	__atomic_store_n(&slot->state, SLOT_FREE, __ATOMIC_RELAXED);
 	spin_learn(&reply_spin, waited, spin_limit());
+	nap_learn(&reply_nap, waited, spin_limit());
 	call->trips++;
 	COUNT(call, trips, 1);
 	COUNT(call, waited_ns, waited);
@@ -503,7 +521,7 @@ CUresult call_wait_progress(struct call *call, uint32_t word, uint64_t seq, stru
 	if (session_reached(s, word, seq))
 		return CUDA_SUCCESS;
 	from = now_ns();
-	if (spin_until(&progress_spin, progress_is_there, &(struct awaited){ s, word }, seq, from))
+	if (spin_until(spin_ns(&progress_spin), progress_is_there, &(struct awaited){ s, word }, seq, from))
 		goto counted;
 	__atomic_fetch_add(&s->header->progress_waiters, 1, __ATOMIC_SEQ_CST);
 	for (;;) {

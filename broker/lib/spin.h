@@ -64,4 +64,43 @@ static inline void spin_learn(struct spin *spin, uint64_t pause_ns, uint64_t max
 	__atomic_store_n(&spin->ns, max_ns ? ns : 0, __ATOMIC_RELAXED);
 }
 
+/*
+ * Pauses that are longer than any look, but much alike (a step of a program, waited for): most of it is slept through, and its end is looked
+ * for, so that nobody has to wake this thread. Where they are not alike there is no nap, and one sleeps until one is woken.
+ */
+#define NAP_LATE_NS 60000u /* so much later than asked for a sleeper may wake by himself */
+
+struct nap {
+	uint64_t usual_ns; /* atomic, both; 0: none has been seen */
+	uint64_t off_ns;   /* how far they are from that, usually */
+};
+
+/* How long to sleep from the beginning of the pause, before looking for @max_ns at most; 0: don't nap. */
+static inline uint64_t nap_ns(const struct nap *nap, uint64_t max_ns)
+{
+	uint64_t usual = __atomic_load_n(&nap->usual_ns, __ATOMIC_RELAXED);
+	uint64_t early = 2 * __atomic_load_n(&nap->off_ns, __ATOMIC_RELAXED) + NAP_LATE_NS;
+
+	/* The other half is for those that end as much later. */
+	return early < max_ns / 2 && early < usual ? usual - early : 0;
+}
+
+static inline void nap_learn(struct nap *nap, uint64_t pause_ns, uint64_t max_ns)
+{
+	uint64_t usual = __atomic_load_n(&nap->usual_ns, __ATOMIC_RELAXED);
+	uint64_t off = usual ? __atomic_load_n(&nap->off_ns, __ATOMIC_RELAXED) : pause_ns;
+	uint64_t now = pause_ns > usual ? pause_ns - usual : usual - pause_ns;
+
+	if (pause_ns <= max_ns)
+		return; /* looked through */
+	if (usual) {
+		off = now > off ? off + (now - off) / 4 : off - (off - now) / 4;
+		usual = pause_ns > usual ? usual + now / 4 : usual - now / 4;
+	} else {
+		usual = pause_ns;
+	}
+	__atomic_store_n(&nap->off_ns, off, __ATOMIC_RELAXED);
+	__atomic_store_n(&nap->usual_ns, usual, __ATOMIC_RELAXED);
+}
+
 #endif

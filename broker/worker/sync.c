@@ -92,7 +92,8 @@ CUresult worker_do_gleamStreamSync(struct worker *w, struct cmd *cmd, const stru
 	wait = wait_new(w, WAIT_REPLY, cmd->hdr);
 	if (!wait)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	cmd->write_now = true;
+	/* First of all: the GPU may be done with what came before it by then. */
+	stream_write(w, s, cmd->hdr->seq);
 	stream_wait(w, s, wait);
 	return CMD_LATER;
 }

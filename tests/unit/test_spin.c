@@ -60,6 +60,30 @@ static void test_one_core_never_spins(void **state)
 	assert_int_equal(spin_ns(&spin), 0);
 }
 
+/* A step like the others is slept through but for its end; steps of all lengths, and short ones, are not napped in. */
+static void test_long_ones_alike(void **state)
+{
+	struct nap nap = { 0 };
+
+	assert_int_equal(nap_ns(&nap, 600 * US), 0);
+	for (int i = 0; i < 40; i++)
+		nap_learn(&nap, (unsigned)(1990 + i % 3 * 10) * US, 600 * US);
+	assert_in_range(nap_ns(&nap, 600 * US), 1800 * US, 1945 * US);
+	/* Short ones among them say nothing about them. */
+	for (int i = 0; i < 40; i++)
+		nap_learn(&nap, 100 * US, 600 * US);
+	assert_in_range(nap_ns(&nap, 600 * US), 1800 * US, 1945 * US);
+	/* Where looks are short a timer is too late for them. */
+	assert_int_equal(nap_ns(&nap, 50 * US), 0);
+	for (int i = 0; i < 40; i++)
+		nap_learn(&nap, (unsigned)(1000 + i % 5 * 2000) * US, 600 * US);
+	assert_int_equal(nap_ns(&nap, 600 * US), 0);
+	/* And alike again. */
+	for (int i = 0; i < 40; i++)
+		nap_learn(&nap, 5000 * US, 600 * US);
+	assert_in_range(nap_ns(&nap, 600 * US), 4700 * US, 4990 * US);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -67,6 +91,7 @@ int main(void)
 		cmocka_unit_test(test_long_pauses_are_slept_through),
 		cmocka_unit_test(test_a_long_one_among_short_ones),
 		cmocka_unit_test(test_one_core_never_spins),
+		cmocka_unit_test(test_long_ones_alike),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -297,6 +297,30 @@ static void few_blocks(struct client *c)
 	c->worker.settings.staging_large = 2;
 }
 
+/* The completion thread may hold the lock for a while: a launch does without. */
+static void launch_takes_no_lock(struct client *c)
+{
+	uint64_t p, s;
+	unsigned int before, now;
+
+	open_context(c);
+	p = map_memory(c, 2 << 20);
+	load_functions(c);
+	s = stream(c, 1, 1);
+	launch_add(c, s, p, 1);
+	CHECK_EQUAL(CALL(c, gleamStreamSync, NULL, .stream = s), 0);
+	settle(c);
+	before = c->fake.calls("cuLaunchKernel");
+	pthread_mutex_lock(&c->worker.lock);
+	launch_add(c, s, p, 1);
+	for (int i = 0; i < 5000 && c->fake.calls("cuLaunchKernel") == before; i++)
+		pause_ms(1);
+	now = c->fake.calls("cuLaunchKernel");
+	pthread_mutex_unlock(&c->worker.lock);
+	CHECK_EQUAL(now, before + 1);
+	CHECK_EQUAL(CALL(c, gleamStreamSync, NULL, .stream = s), 0);
+}
+
 /* Staging runs out behind a kernel that does not end: the stream parks, others take what comes back. */
 static void staging_is_waited_for(struct client *c)
 {
@@ -336,6 +360,7 @@ IN_CHILD(death_waits_for_parked_commands, NULL)
 IN_CHILD(host_function_stops_its_stream, NULL)
 IN_CHILD(streams_are_made_beside_a_host_function, NULL)
 IN_CHILD(ends_of_host_functions_are_heard_early, NULL)
+IN_CHILD(launch_takes_no_lock, NULL)
 IN_CHILD(staging_is_waited_for, few_blocks)
 
 int main(void)
@@ -351,6 +376,7 @@ int main(void)
 		cmocka_unit_test(test_host_function_stops_its_stream),
 		cmocka_unit_test(test_streams_are_made_beside_a_host_function),
 		cmocka_unit_test(test_ends_of_host_functions_are_heard_early),
+		cmocka_unit_test(test_launch_takes_no_lock),
 		cmocka_unit_test(test_staging_is_waited_for),
 	};
 
