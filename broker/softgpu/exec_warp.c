@@ -236,13 +236,13 @@ static void call(struct exec_warp *warp, const struct exec_insn *insn, uint32_t 
 	while (mask) {
 		const uint64_t *address = SRC(0, uint64_t);
 		uint64_t first = address[__builtin_ctz(mask)];
-		uint64_t index = (first - PTX_WINDOW_FUNCTION) / 16 - 1;
+		uint64_t index = (first - ptx_functions_at()) / 16 - 1;
 		uint32_t group = 0;
 		struct exec_path *one = path;
 
 		FOR_LANES(lane, mask)
 			group |= (uint32_t)(address[lane] == first) << lane;
-		if (first <= PTX_WINDOW_FUNCTION || first % 16 || index >= module->function_count ||
+		if (first <= ptx_functions_at() || first % 16 || index >= module->function_count ||
 		    module->function_table[index]->is_entry) {
 			exec_fault(warp, PTX_FAULT_PC, (uint32_t)__builtin_ctz(group), first, 0, false,
 				   "a call to 0x%llx, which is no function", (unsigned long long)first);

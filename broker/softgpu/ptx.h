@@ -40,6 +40,10 @@
 
 struct ptx_module;
 
+/* Where functions' addresses begin. They can be moved by a multiple of 16 before the first module is read, as another driver's may be. */
+uint64_t ptx_functions_at(void);
+void ptx_functions_move(uint64_t bytes);
+
 struct ptx_target {
 	uint32_t sm;	      /* 75, 90, 120: major * 10 + minor of the device */
 	uint32_t version_max; /* newest .version accepted, 90 for 9.0 */

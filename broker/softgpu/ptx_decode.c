@@ -262,7 +262,7 @@ static uint32_t address_source(struct decoder *d, const struct ptx_operand *oper
 	if (symbol->kind == SYM_FUNCTION) {
 		if (!symbol->function || !symbol->function->has_body)
 			decode_fail(d, "the address of %s, which is not ours", symbol->name);
-		return decode_const(d, PTX_WINDOW_FUNCTION + 16 * (symbol->function->index + 1ull), size);
+		return decode_const(d, ptx_functions_at() + 16 * (symbol->function->index + 1ull), size);
 	}
 	if (symbol->kind != SYM_VAR)
 		decode_fail(d, "%s has no address", symbol->name);

@@ -123,13 +123,25 @@ const struct ptx_global *ptx_module_global_find(const struct ptx_module *module,
 	return NULL;
 }
 
+static uint64_t functions_moved; /* before the first module is read */
+
+void ptx_functions_move(uint64_t bytes)
+{
+	functions_moved = bytes;
+}
+
+uint64_t ptx_functions_at(void)
+{
+	return PTX_WINDOW_FUNCTION + functions_moved;
+}
+
 /* The address of a name in an initialiser. 0: there is none. */
 static uint64_t address_of(const struct ptx_module *module, struct ptx_symbol *symbol)
 {
 	symbol = ptx_symbol_real(symbol);
 	if (symbol->kind == SYM_FUNCTION)
 		return symbol->function && symbol->function->has_body
-			       ? PTX_WINDOW_FUNCTION + 16 * (symbol->function->index + 1ull)
+			       ? ptx_functions_at() + 16 * (symbol->function->index + 1ull)
 			       : 0;
 	if (symbol->kind != SYM_VAR)
 		return 0;

@@ -167,7 +167,7 @@ struct ptx_function {
 	uint32_t dynamic_align;
 	uint32_t pc;
 	uint32_t pc_end;
-	uint32_t index; /* among all functions: its address is PTX_WINDOW_FUNCTION + 16 * (index + 1) */
+	uint32_t index; /* among all functions: its address is ptx_functions_at() + 16 * (index + 1) */
 	/* call graph */
 	struct ptx_function **callees;
 	uint32_t callee_count;

@@ -154,6 +154,7 @@ SOFT_API(cuFuncGetAttribute, int *value, CUfunction_attribute attribute, CUfunct
 	FUNCTION_ARG(function, handle);
 	if (!value)
 		return CUDA_ERROR_INVALID_VALUE;
+	soft_places_function(function);
 	return soft_settings_get(function->settings, function->entry, function->module->ptx,
 				 function->object.owner->device, attribute, value);
 }
@@ -161,6 +162,7 @@ SOFT_API(cuFuncGetAttribute, int *value, CUfunction_attribute attribute, CUfunct
 SOFT_API(cuFuncSetAttribute, CUfunction handle, CUfunction_attribute attribute, int value)
 {
 	FUNCTION_ARG(function, handle);
+	soft_places_function(function);
 	return soft_settings_set(function->settings, function->entry, attribute, value);
 }
 
@@ -197,5 +199,6 @@ SOFT_API(cuFuncIsLoaded, int *state, CUfunction handle)
 SOFT_API(cuFuncLoad, CUfunction handle)
 {
 	FUNCTION_ARG(function, handle);
+	soft_places_function(function);
 	return CUDA_SUCCESS;
 }

@@ -7,6 +7,7 @@
 
 #include "broker/softgpu/exec_pool.h"
 #include "broker/softgpu/soft_context.h"
+#include "broker/softgpu/soft_module.h"
 
 /* Threads beyond this only wait for each other. */
 #define THREADS_MOST 256
@@ -41,6 +42,7 @@ static CUresult init_run(void)
 {
 	unsigned int threads = (unsigned int)soft_config_count("GLEAM_SOFTGPU_THREADS", 0, 1, THREADS_MOST);
 
+	soft_places_begin();
 	TRY(soft_device_setup());
 	TRY(soft_context_setup());
 	if (exec_pool_new(threads, &pool) < 0)

@@ -140,6 +140,7 @@ CUresult soft_launch_new(struct soft_function *function, const struct soft_launc
 	launch = calloc(1, sizeof(*launch) + function->entry->param_size);
 	if (!launch)
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	soft_places_function(function);
 	launch->function = (struct soft_function *)soft_object_get(&function->object);
 	memcpy(launch->grid, ask->grid, sizeof(launch->grid));
 	memcpy(launch->block, ask->block, sizeof(launch->block));

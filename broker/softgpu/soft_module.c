@@ -41,7 +41,7 @@ static CUresult global_place(struct soft_module *module, struct soft_context *co
 
 	*filled_out = false;
 	if (!global->managed)
-		return soft_memory_new(context, size, SOFT_RANGE_SYMBOL, 0, &module->globals[i]);
+		return soft_places_variable(context, size, &module->globals[i]);
 	if (!library)
 		return soft_memory_managed(context->device, context, size, 1, &module->globals[i]);
 	/* A library's managed variables are one for all contexts. Its lock is held. */

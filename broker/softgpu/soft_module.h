@@ -28,6 +28,7 @@ struct soft_function {
 	const struct ptx_entry *entry;
 	struct soft_settings *settings; /* own, or the kernel's */
 	struct soft_settings own;
+	_Atomic bool used; /* soft_places.c */
 };
 
 struct soft_module {
@@ -89,6 +90,11 @@ void soft_settings_init(struct soft_settings *settings, const struct ptx_entry *
 CUresult soft_settings_get(const struct soft_settings *settings, const struct ptx_entry *entry,
 			   const struct ptx_module *ptx, const struct soft_device *device, int attribute, int *value_out);
 CUresult soft_settings_set(struct soft_settings *settings, const struct ptx_entry *entry, int attribute, int value);
+
+/* soft_places.c: at the start; memory for a variable in @context; when @function is used. */
+void soft_places_begin(void);
+CUresult soft_places_variable(struct soft_context *context, uint64_t size, uint64_t *address_out);
+void soft_places_function(struct soft_function *function);
 
 CUresult soft_entry_param(const struct ptx_entry *entry, size_t index, size_t *offset, size_t *size);
 
