@@ -470,6 +470,8 @@ CUresult worker_do_cuModuleGetGlobal_v2(struct worker *w, struct cmd *cmd, const
 	CUresult r = o ? w->drv.cuModuleGetGlobal_v2(&address, &size, o->driver, m->name) : CUDA_ERROR_INVALID_HANDLE;
 
 	if (r == CUDA_SUCCESS)
+		keep_told(w, cmd->hdr->ctx, m->hmod, m->name, address, size);
+	if (r == CUDA_SUCCESS)
 		*a = (struct ans_cuModuleGetGlobal_v2){ .dptr = address, .bytes = size, .managed = is_managed(w, address) };
 	return r;
 }
@@ -488,6 +490,8 @@ CUresult worker_do_cuLibraryGetGlobal(struct worker *w, struct cmd *cmd, const s
 		r = w->drv.cuLibraryGetManaged(&address, &size, o->driver, m->name);
 		managed = 1;
 	}
+	if (r == CUDA_SUCCESS)
+		keep_told(w, cmd->hdr->ctx, m->library, m->name, address, size);
 	if (r == CUDA_SUCCESS)
 		*a = (struct ans_cuLibraryGetGlobal){ .dptr = address, .bytes = size, .managed = managed };
 	return r;

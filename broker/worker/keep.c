@@ -2,30 +2,26 @@
 /* What a session is made of. Executor thread; see keep.h. */
 #include "broker/worker/keep.h"
 
-#include <elf.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "broker/lib/fatbin.h"
 #include "broker/worker/aside.h"
 #include "broker/worker/grant.h"
 #include "broker/worker/graph.h"
 #include "broker/worker/green.h"
+#include "broker/worker/keep_private.h"
 #include "broker/worker/link.h"
 #include "broker/worker/move_array.h"
 #include "broker/worker/move_out.h"
 #include "broker/worker/note.h"
 #include "broker/worker/share.h"
+#include "broker/worker/touch.h"
 #include "broker/worker/vmm.h"
 #include "gen/worker_bodies.h"
 
 #define KEEP_BYTES_MAX (256ull << 20) /* of frames; images are as large as the program's modules are */
 #define KEEP_FRAME_MAX (FRAME_SIZE_MAX - (uint32_t)sizeof(struct frame_hdr)) /* it travels in a frame */
 #define KEEP_SWEEP     4096u /* entries between looks for dead ones, and twice as many as lived at the last */
-#define GLOBALS_MAX    65536u /* of an image */
-#define GLOBAL_NAME    4096u
-#define GLOBAL_PART    49152u
-#define UNPACKED_MAX   (1ull << 30)
 
 /*
  * What a command means for the record. UNKNOWN: a session that used it doesn't move. NONE: work, questions, deaths, and what is known
@@ -37,7 +33,7 @@
  */
 enum keep_class {
 	KEEP_UNKNOWN = 0, KEEP_NONE, KEEP_BIRTH, KEEP_LEVEL, KEEP_SET, KEEP_PEER, KEEP_GRAPH, KEEP_CHANGE, KEEP_SWITCH, KEEP_CONTEXT,
-	KEEP_CLOSE, KEEP_TOLD, KEEP_LINK, KEEP_RESOURCE,
+	KEEP_CLOSE, KEEP_LINK, KEEP_RESOURCE,
 };
 
 static const uint8_t keep_class[OP_MAX] = {
@@ -50,7 +46,7 @@ static const uint8_t keep_class[OP_MAX] = {
 	[OP_cuEventCreate] = KEEP_BIRTH, [OP_cuEventRecord] = KEEP_NONE, [OP_cuEventRecordWithFlags] = KEEP_NONE,
 	[OP_cuEventDestroy_v2] = KEEP_NONE, [OP_cuEventElapsedTime_v2] = KEEP_NONE,
 	[OP_cuFuncSetAttribute] = KEEP_SET, [OP_cuFuncGetAttribute] = KEEP_NONE, [OP_cuKernelSetAttribute] = KEEP_SET,
-	[OP_cuKernelGetAttribute] = KEEP_NONE, [OP_cuModuleGetGlobal_v2] = KEEP_TOLD, [OP_cuLibraryGetGlobal] = KEEP_TOLD,
+	[OP_cuKernelGetAttribute] = KEEP_NONE, [OP_cuModuleGetGlobal_v2] = KEEP_NONE, [OP_cuLibraryGetGlobal] = KEEP_NONE,
 	[OP_cuModuleUnload] = KEEP_NONE, [OP_cuLibraryUnload] = KEEP_NONE,
 	[OP_cuFuncSetCacheConfig] = KEEP_SET, [OP_cuKernelSetCacheConfig] = KEEP_SET, [OP_cuFuncSetSharedMemConfig] = KEEP_SET,
 	[OP_cuModuleGetFunction] = KEEP_BIRTH, [OP_cuLibraryGetKernel] = KEEP_BIRTH, [OP_cuLibraryGetModule] = KEEP_BIRTH,
@@ -96,44 +92,8 @@ static const uint8_t keep_class[OP_MAX] = {
 	[OP_gleamMoveGlobal] = KEEP_NONE, [OP_gleamMoveEnd] = KEEP_NONE, [OP_gleamMoveNumber] = KEEP_NONE,
 	[OP_gleamMoveArray] = KEEP_NONE, [OP_gleamMoveVmm] = KEEP_NONE, [OP_gleamMoveLatch] = KEEP_NONE,
 	[OP_gleamMoveBulk] = KEEP_NONE, [OP_gleamMoveLink] = KEEP_NONE, [OP_gleamMoveResource] = KEEP_NONE,
-	[OP_gleamMoveArrayBulk] = KEEP_NONE, [OP_gleamMoveImageBulk] = KEEP_NONE,
-};
-
-struct global {
-	char *name;
-	uint64_t address;
-	uint64_t size;
-	struct move_hash *hashes;
-};
-
-struct entry {
-	struct entry *next;
-	uint64_t key;	 /* handle, or a context's index and one, or FOREVER */
-	uint32_t tag;	 /* of changes of a graph: 0 for what it was made of, place + 1, UINT32_MAX for the whole */
-	uint64_t part;	 /* of changes: the graph, or the body in it, that the place is in */
-	uint32_t first;	 /* of resources: the number of the first, and how many there are */
-	uint32_t resources;
-	bool said;
-	uint8_t *image; /* a load: its bytes; then the frame is gleamLoadAgain */
-	uint64_t image_size;
-	bool globals_known;
-	struct global *globals;
-	uint32_t global_count;
-	struct move_array *array; /* an array or a mipmapped one: what was said of its contents */
-	uint32_t size;
-	uint8_t frame[] __attribute__((aligned(8)));
-};
-
-struct keep {
-	struct entry *first;
-	struct entry **last;
-	uint32_t count;
-	uint32_t sweep_at;
-	uint64_t bytes;
-	bool told;	   /* the program has asked where a variable lies */
-	uint64_t closed;   /* contexts that were said and have been closed since, by index */
-	uint32_t resources; /* that there were after the last command */
-	const char *trouble;
+	[OP_gleamMoveArrayBulk] = KEEP_NONE, [OP_gleamMoveImageBulk] = KEEP_NONE, [OP_gleamMoveTouch] = KEEP_NONE,
+	[OP_gleamMoveVariable] = KEEP_NONE,
 };
 
 #define CONTEXT_KEY(index) ((uint64_t)(index) + 1)
@@ -151,11 +111,6 @@ static struct keep *keeps(struct worker *w)
 	return w->keep;
 }
 
-static const struct frame_hdr *entry_hdr(const struct entry *e)
-{
-	return (const void *)e->frame;
-}
-
 static uint64_t frame_word(const uint8_t *frame, uint32_t size, uint32_t at)
 {
 	uint64_t value = 0;
@@ -167,11 +122,7 @@ static uint64_t frame_word(const uint8_t *frame, uint32_t size, uint32_t at)
 
 static void entry_free(struct entry *e)
 {
-	for (uint32_t i = 0; i < e->global_count; i++) {
-		free(e->globals[i].name);
-		free(e->globals[i].hashes);
-	}
-	free(e->globals);
+	variables_free(e);
 	move_array_free(e->array);
 	free(e->image);
 	free(e);
@@ -185,6 +136,8 @@ static void entry_drop(struct keep *k, struct entry **link)
 	*link = e->next;
 	if (!*link)
 		k->last = link;
+	if (e->variable_count)
+		placing_free(k);
 	k->count--;
 	k->bytes -= e->size;
 	entry_free(e);
@@ -197,12 +150,6 @@ static bool key_lives(const struct worker *w, uint64_t key)
 	if (key == FOREVER)
 		return true;
 	return object_find(((struct worker *)(uintptr_t)w)->tables, handle_type(key), key) != NULL;
-}
-
-/* The message of an entry. */
-static struct reader entry_read(const struct entry *e)
-{
-	return reader_on(e->frame + sizeof(struct frame_hdr), e->size - sizeof(struct frame_hdr));
 }
 
 /* An array of a texture; memory is another question. */
@@ -464,12 +411,51 @@ static void context_closed(struct worker *w, uint32_t index, const struct frame_
 	}
 }
 
+/* @what of @key, in a frame that another worker plays as it stands. */
+static struct entry *touch_add(struct worker *w, uint16_t ctx, uint64_t key, uint32_t what, const char *name)
+{
+	uint8_t frame[sizeof(struct frame_hdr) + VARIABLE_NAME + 64] __attribute__((aligned(8)));
+	struct frame_hdr hdr = { .op = OP_gleamMoveTouch, .kind = FRAME_COMMAND, .ctx = ctx };
+	struct writer out = writer_on(frame + sizeof(hdr), sizeof(frame) - sizeof(hdr));
+	struct msg_gleamMoveTouch m = { .object = key, .what = what, .name = name };
+
+	if (!keeps(w) || strlen(name) >= VARIABLE_NAME)
+		return NULL;
+	msg_gleamMoveTouch_put(&out, &m);
+	hdr.size = (uint32_t)(sizeof(hdr) + out.at);
+	memcpy(frame, &hdr, sizeof(hdr));
+	return out.fault ? NULL : entry_add(w, key, frame, hdr.size);
+}
+
+void keep_touch(struct worker *w, uint16_t ctx, uint64_t key, uint32_t what, const char *name)
+{
+	touch_add(w, ctx, key, what, name);
+}
+
+void keep_told(struct worker *w, uint16_t ctx, uint64_t object, const char *name, uint64_t address, uint64_t size)
+{
+	struct entry *e;
+
+	if (!address || !size || !keeps(w))
+		return;
+	/* Programs ask again and again. */
+	for (e = w->keep->first; e; e = e->next)
+		if (e->told == address && e->key == object)
+			return;
+	e = touch_add(w, ctx, object, TOUCH_VARIABLE, name);
+	if (e) {
+		e->told = address;
+		e->told_size = size;
+	}
+}
+
 void keep_frame(struct worker *w, const struct frame_hdr *hdr, const uint8_t *frame)
 {
 	enum keep_class class = keep_class[hdr->op];
 	uint64_t key;
 	uint32_t index;
 
+	touch_frame(w, hdr, frame);
 	if (class == KEEP_NONE || !keeps(w))
 		return;
 	key = frame_word(frame, hdr->size, 0);
@@ -514,9 +500,6 @@ void keep_frame(struct worker *w, const struct frame_hdr *hdr, const uint8_t *fr
 	case KEEP_CHANGE:
 	case KEEP_SWITCH:
 		graph_change(w, hdr, frame);
-		break;
-	case KEEP_TOLD:
-		w->keep->told = true;
 		break;
 	default:
 		note(w, "%s: a session that used it doesn't move", op_info[hdr->op].name);
@@ -577,169 +560,9 @@ void keep_stop(struct worker *w)
 		return;
 	while (w->keep->first)
 		entry_drop(w->keep, &w->keep->first);
+	placing_free(w->keep);
 	free(w->keep);
 	w->keep = NULL;
-}
-
-/* ---- the variables of an image ---- */
-
-static bool name_known(const struct entry *e, const char *name)
-{
-	for (uint32_t i = 0; i < e->global_count; i++)
-		if (strcmp(e->globals[i].name, name) == 0)
-			return true;
-	return false;
-}
-
-static CUresult global_find(struct worker *w, uint64_t object, const char *name, uint64_t *address_out, uint64_t *size_out)
-{
-	enum object_type type = handle_type(object);
-	struct object *o = object_find(w->tables, type, object);
-	CUdeviceptr address = 0;
-	size_t size = 0;
-	CUresult r;
-
-	if (!o)
-		return CUDA_ERROR_INVALID_HANDLE;
-	r = type == OBJECT_LIBRARY ? w->drv.cuLibraryGetGlobal(&address, &size, o->driver, name) :
-				     w->drv.cuModuleGetGlobal_v2(&address, &size, o->driver, name);
-	*address_out = address;
-	*size_out = size;
-	return r;
-}
-
-/* If the driver has a variable of that name. */
-static void global_try(struct worker *w, struct entry *e, const char *name, size_t name_size)
-{
-	char text[GLOBAL_NAME];
-	uint64_t address, size;
-	struct global *globals;
-
-	if (!name_size || name_size >= sizeof(text) || e->global_count == GLOBALS_MAX)
-		return;
-	memcpy(text, name, name_size);
-	text[name_size] = '\0';
-	if (name_known(e, text) || global_find(w, e->key, text, &address, &size) != CUDA_SUCCESS || !size)
-		return;
-	globals = realloc(e->globals, (e->global_count + 1) * sizeof(*globals));
-	if (!globals)
-		return;
-	e->globals = globals;
-
-	struct global *g = &globals[e->global_count];
-
-	*g = (struct global){ .name = strdup(text), .address = address, .size = size,
-			      .hashes = calloc((size + GLOBAL_PART - 1) / GLOBAL_PART, sizeof(struct move_hash)) };
-	if (g->name && g->hashes) {
-		e->global_count++;
-		return;
-	}
-	free(g->name);
-	free(g->hashes);
-}
-
-static bool is_name(char c)
-{
-	return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '$' || c == '%';
-}
-
-/* PTX: after .global or .const the last name before a bracket, a value or the end. */
-static void globals_of_text(struct worker *w, struct entry *e, const char *text, size_t size)
-{
-	for (size_t at = 0; at + 8 < size && text[at]; at++) {
-		size_t name = 0, length = 0, i;
-
-		if (text[at] != '.' || (memcmp(text + at, ".global", 7) != 0 && memcmp(text + at, ".const", 6) != 0))
-			continue;
-		i = at + (text[at + 1] == 'g' ? 7 : 6);
-		/* Also in instructions (ld.global.u32), where no space follows. */
-		if (text[i] != ' ' && text[i] != '\t')
-			continue;
-		while (i < size && text[i] && text[i] != ';' && text[i] != '=' && text[i] != '[' && text[i] != '{') {
-			if (is_name(text[i])) {
-				name = i;
-				while (i < size && is_name(text[i]))
-					i++;
-				length = i - name;
-				continue;
-			}
-			i++;
-		}
-		global_try(w, e, text + name, length);
-		at = i;
-	}
-}
-
-/* A cubin: objects of its symbol table. Every offset is a stranger's. */
-static void globals_of_elf(struct worker *w, struct entry *e, const uint8_t *elf, size_t size)
-{
-	Elf64_Ehdr eh;
-
-	if (size < sizeof(eh))
-		return;
-	memcpy(&eh, elf, sizeof(eh));
-	if (eh.e_shentsize != sizeof(Elf64_Shdr) || eh.e_shoff > size || eh.e_shnum > (size - eh.e_shoff) / sizeof(Elf64_Shdr))
-		return;
-	for (uint32_t s = 0; s < eh.e_shnum; s++) {
-		Elf64_Shdr table, strings;
-
-		memcpy(&table, elf + eh.e_shoff + s * sizeof(table), sizeof(table));
-		if (table.sh_type != SHT_SYMTAB || table.sh_offset > size || table.sh_size > size - table.sh_offset ||
-		    table.sh_link >= eh.e_shnum)
-			continue;
-		memcpy(&strings, elf + eh.e_shoff + table.sh_link * sizeof(strings), sizeof(strings));
-		if (strings.sh_offset > size || strings.sh_size > size - strings.sh_offset)
-			continue;
-		for (uint64_t at = 0; table.sh_size - at >= sizeof(Elf64_Sym); at += sizeof(Elf64_Sym)) {
-			const char *name;
-			Elf64_Sym sym;
-
-			memcpy(&sym, elf + table.sh_offset + at, sizeof(sym));
-			if (ELF64_ST_TYPE(sym.st_info) != STT_OBJECT || sym.st_name >= strings.sh_size)
-				continue;
-			name = (const char *)elf + strings.sh_offset + sym.st_name;
-			global_try(w, e, name, strnlen(name, strings.sh_size - sym.st_name));
-		}
-	}
-}
-
-static void globals_of_bytes(struct worker *w, struct entry *e, const uint8_t *bytes, size_t size)
-{
-	if (size >= 4 && memcmp(bytes, "\177ELF", 4) == 0)
-		globals_of_elf(w, e, bytes, size);
-	else
-		globals_of_text(w, e, (const char *)bytes, size);
-}
-
-/* The names that the image gives, as far as the driver knows them. */
-static void globals_look(struct worker *w, struct entry *e)
-{
-	struct fatbin_image image;
-	struct fatbin_iter iter;
-	struct fatbin_entry part;
-
-	e->globals_known = true;
-	/* The zero behind a text belongs to it. */
-	if (fatbin_parse(e->image, e->image_size + 1, &image))
-		return;
-	if (image.data_form != FATBIN_FORM_CONTAINER) {
-		globals_of_bytes(w, e, image.data, image.size);
-		return;
-	}
-	fatbin_iter_init(&iter, image.data, image.size);
-	while (fatbin_iter_next(&iter, &part) == 1) {
-		uint8_t *bytes;
-		size_t size;
-
-		if (part.unpacked_size > UNPACKED_MAX)
-			continue;
-		bytes = malloc(part.unpacked_size + 1);
-		if (bytes && fatbin_entry_unpack(&part, bytes, part.unpacked_size, &size) == 0) {
-			bytes[size] = '\0';
-			globals_of_bytes(w, e, bytes, size);
-		}
-		free(bytes);
-	}
 }
 
 /* ---- saying ---- */
@@ -929,89 +752,6 @@ bool keep_say(struct worker *w)
 	return numbered_say(w, k);
 }
 
-static bool global_say(struct worker *w, struct entry *e, struct global *g, uint8_t *bytes, uint64_t *limit)
-{
-	uint8_t payload[GLOBAL_PART + GLOBAL_NAME + 128] __attribute__((aligned(8)));
-
-	for (uint64_t at = 0; at < g->size && *limit; at += GLOBAL_PART) {
-		uint64_t size = g->size - at < GLOBAL_PART ? g->size - at : GLOBAL_PART;
-		struct writer out = writer_on(payload, sizeof(payload));
-		struct msg_gleamMoveGlobal m = {
-			.object = e->key, .address = w->keep->told ? g->address : 0, .size = g->size, .name = g->name, .offset = at,
-			.data = bytes, .data_size = (uint32_t)size,
-		};
-		struct move_hash hash;
-
-		if (w->drv.cuMemcpyDtoH_v2(bytes, g->address + at, size) != CUDA_SUCCESS)
-			return false;
-		hash = move_hash_of(bytes, size);
-		if (move_hash_same(hash, g->hashes[at / GLOBAL_PART]))
-			continue;
-		g->hashes[at / GLOBAL_PART] = hash;
-		msg_gleamMoveGlobal_put(&out, &m);
-		move_say(w, OP_gleamMoveGlobal, entry_hdr(e)->ctx, false, payload, (uint32_t)out.at);
-		*limit -= size < *limit ? size : *limit;
-	}
-	return true;
-}
-
-struct placed {
-	struct entry *entry;
-	struct global *global;
-};
-
-static int placed_order(const void *a, const void *b)
-{
-	const struct placed *one = a, *other = b;
-
-	return one->global->address < other->global->address ? -1 : one->global->address > other->global->address;
-}
-
-static bool globals_current(struct worker *w, const struct entry *e)
-{
-	uint16_t ctx = entry_hdr(e)->ctx;
-
-	if (ctx >= SESSION_CONTEXTS || !w->contexts[ctx].open)
-		return true;
-	w->current_known = false;
-	return w->drv.cuCtxSetCurrent(w->contexts[ctx].driver) == CUDA_SUCCESS;
-}
-
-/*
- * By their addresses: a driver that loads lazily places the variables of a module when it is first used or asked for one, in whatever order that
- * was, and they are to lie at the same places with the other worker, whose driver is asked in this order.
- */
-bool keep_globals_say(struct worker *w, uint64_t *limit)
-{
-	uint8_t *bytes = malloc(GLOBAL_PART);
-	struct placed *all = NULL;
-	uint32_t count = 0, at = 0;
-	bool sound = bytes != NULL;
-
-	for (struct entry *e = w->keep ? w->keep->first : NULL; e && sound; e = e->next) {
-		if (!e->image || !e->said)
-			continue;
-		if (!e->globals_known) {
-			sound = globals_current(w, e);
-			if (sound)
-				globals_look(w, e);
-		}
-		count += e->global_count;
-	}
-	all = sound ? malloc((count + 1) * sizeof(*all)) : NULL;
-	sound = all != NULL;
-	for (struct entry *e = sound && w->keep ? w->keep->first : NULL; e; e = e->next)
-		for (uint32_t i = 0; e->image && e->said && i < e->global_count; i++)
-			all[at++] = (struct placed){ e, &e->globals[i] };
-	if (sound)
-		qsort(all, count, sizeof(*all), placed_order);
-	for (uint32_t i = 0; i < count && sound && *limit; i++)
-		sound = globals_current(w, all[i].entry) && global_say(w, all[i].entry, all[i].global, bytes, limit);
-	free(all);
-	free(bytes);
-	return sound;
-}
-
 /* The shape of what an entry makes; false: no array. */
 static bool array_shape(const struct entry *e, CUDA_ARRAY3D_DESCRIPTOR *desc_out, uint32_t *levels_out)
 {
@@ -1071,13 +811,12 @@ void keep_forget(struct worker *w)
 	if (!k)
 		return;
 	k->closed = 0;
+	placing_free(k);
 	for (struct entry *e = k->first; e; e = e->next) {
 		e->said = false;
 		move_array_free(e->array);
 		e->array = NULL;
-		for (uint32_t i = 0; i < e->global_count; i++)
-			memset(e->globals[i].hashes, 0,
-			       (e->globals[i].size + GLOBAL_PART - 1) / GLOBAL_PART * sizeof(struct move_hash));
+		variables_forget(e);
 	}
 	keep_sweep(w);
 }

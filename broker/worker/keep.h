@@ -11,6 +11,10 @@
 
 /* After a command that succeeded. */
 void keep_frame(struct worker *w, const struct frame_hdr *hdr, const uint8_t *frame);
+/* Something of @key was used for the first time (enum touch in touch.h). */
+void keep_touch(struct worker *w, uint16_t ctx, uint64_t key, uint32_t what, const char *name);
+/* The program has been told that a variable of @object lies at @address. */
+void keep_told(struct worker *w, uint16_t ctx, uint64_t object, const char *name, uint64_t address, uint64_t size);
 /* A link has ended: its steps need not be kept. */
 void keep_link_gone(struct worker *w, uint64_t link);
 /* A module or library was loaded. Takes @bytes (malloc'ed), also on failure. */
@@ -24,8 +28,6 @@ void keep_stop(struct worker *w);
 const char *keep_trouble(struct worker *w);
 /* Says all that has come and gone since it was said last (move_out.h). False: a reason has been found not to. */
 bool keep_say(struct worker *w);
-/* Contents of modules' variables that have changed, @limit bytes at most are said and counted down. Not while work runs. */
-bool keep_globals_say(struct worker *w, uint64_t *limit);
 /* Contents of arrays; as grants_contents_say() in grant.h. */
 bool keep_arrays_say(struct worker *w, uint64_t *limit, uint64_t *left, uint64_t *total);
 void keep_arrays_turn(struct worker *w);

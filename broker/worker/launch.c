@@ -9,6 +9,7 @@
 #include "broker/worker/executor.h"
 #include "broker/worker/note.h"
 #include "broker/worker/sync.h"
+#include "broker/worker/touch.h"
 #include "gen/worker_bodies.h"
 
 static CUresult event_of(struct worker *w, uint64_t handle, CUevent *event_out)
@@ -112,6 +113,7 @@ CUresult worker_do_gleamLaunch(struct worker *w, struct cmd *cmd, const struct m
 		if (host_calls_pending(w, cmd->own->context))
 			return CMD_PARK;
 		o->used = true;
+		touch_function(w, cmd->hdr->ctx, m->function, o);
 	}
 	if (size > LAUNCH_PARAMS_MAX)
 		return CMD_BROKEN;

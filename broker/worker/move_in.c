@@ -14,13 +14,16 @@
 #include "broker/worker/number.h"
 #include "broker/worker/post.h"
 #include "broker/worker/stream.h"
+#include "broker/worker/variable.h"
 #include "broker/worker/vmm.h"
 #include "gen/worker_bodies.h"
 
 void move_in_failed(struct worker *w, uint16_t op, CUresult code, const char *why)
 {
-	if (w->moving_failed[0])
+	if (w->moving_failed[0]) {
+		note(w, "move: %s", why ? why : op_info[op].name);
 		return;
+	}
 	if (why)
 		snprintf(w->moving_failed, sizeof(w->moving_failed), "%s", why);
 	else if (code == CUDA_ERROR_OUT_OF_MEMORY)
@@ -124,35 +127,6 @@ CUresult worker_do_gleamMoveBytes(struct worker *w, struct cmd *cmd, const struc
 	return m->zeros ? w->drv.cuMemsetD8_v2(m->address, 0, size) : w->drv.cuMemcpyHtoD_v2(m->address, m->data, size);
 }
 
-CUresult worker_do_gleamMoveGlobal(struct worker *w, struct cmd *cmd, const struct msg_gleamMoveGlobal *m)
-{
-	enum object_type type = handle_type(m->object);
-	struct object *o = object_find(w->tables, type, m->object);
-	CUdeviceptr address = 0;
-	size_t size = 0;
-	CUresult r;
-
-	if (!w->moving || (type != OBJECT_MODULE && type != OBJECT_LIBRARY))
-		return CMD_BROKEN;
-	if (!o)
-		return CUDA_ERROR_INVALID_HANDLE;
-	r = type == OBJECT_LIBRARY ? w->drv.cuLibraryGetGlobal(&address, &size, o->driver, m->name) :
-				     w->drv.cuModuleGetGlobal_v2(&address, &size, o->driver, m->name);
-	if (r != CUDA_SUCCESS)
-		return r;
-	if (size != m->size || m->offset > size || m->data_size > size - m->offset)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (m->address && m->address != address) {
-		char why[256];
-
-		snprintf(why, sizeof(why), "a module's variable (%.80s) would lie at 0x%llx instead of 0x%llx, which the program knows",
-			 m->name, (unsigned long long)address, (unsigned long long)m->address);
-		move_in_failed(w, cmd->hdr->op, CUDA_ERROR_INVALID_ADDRESS_SPACE, why);
-		return CUDA_SUCCESS;
-	}
-	return w->drv.cuMemcpyHtoD_v2(address + m->offset, m->data, m->data_size);
-}
-
 /* The last of all: commands of a context that has failed are skipped. Its client has heard of it from the worker that it leaves. */
 CUresult worker_do_gleamMoveLatch(struct worker *w, struct cmd *cmd, const struct msg_gleamMoveLatch *m)
 {
@@ -185,6 +159,7 @@ CUresult worker_do_gleamMoveEnd(struct worker *w, struct cmd *cmd, const struct 
 	}
 	if (r != CUDA_SUCCESS)
 		move_in_failed(w, cmd->hdr->op, r, NULL);
+	variables_in_end(w, cmd->hdr->op);
 	a->reason = w->moving_failed;
 	a->reason_size = (uint32_t)strlen(w->moving_failed) + 1;
 	if (w->moving_failed[0])

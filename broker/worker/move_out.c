@@ -23,6 +23,7 @@
 #include "broker/worker/print.h"
 #include "broker/worker/stream.h"
 #include "broker/worker/sync.h"
+#include "broker/worker/variable.h"
 #include "broker/worker/vmm.h"
 #include "gen/worker_bodies.h"
 
@@ -216,6 +217,8 @@ bool move_contents(struct worker *w, const struct move_place *place, uint64_t by
 			reading_end(w, &reading);
 			return false;
 		}
+		if (w->move && w->move->last)
+			variables_held_by(w, place, *at, from, size);
 		hash = move_hash_of(from, size);
 		move_count(limit, size, !move_hash_same(hash, hashes[*at / MOVE_CHUNK]));
 		if (move_hash_same(hash, hashes[*at / MOVE_CHUNK]))
@@ -373,25 +376,34 @@ static CUresult move_copy(struct worker *w, uint64_t limit, bool last, struct an
 		*why = keep_trouble(w);
 		return CUDA_ERROR_NOT_SUPPORTED;
 	}
-	if (last && !w->move->last)
+	if (last && (!w->move->last || !variables_are_known(w))) {
 		turn(w);
+		if (!variables_look(w)) {
+			*why = "its driver doesn't say where variables of its modules lie";
+			return CUDA_ERROR_UNKNOWN;
+		}
+	}
 	w->move->last = last;
+	if (!last)
+		variables_prepare(w, &limit);
 	host_ranges_say(w);
 	if (!grants_contents_say(w, &limit, &a->left, &a->total) || !vmms_contents_say(w, &limit, &a->left, &a->total) ||
 	    !keep_arrays_say(w, &limit, &a->left, &a->total) || !host_contents_say(w, &limit, &a->left, &a->total)) {
 		*why = "memory can't be read";
 		return CUDA_ERROR_UNKNOWN;
 	}
-	/* Variables belong to modules; kernels change them, so they are read when none runs. */
-	if (last && limit && !keep_globals_say(w, &limit)) {
+	/* Variables belong to modules; kernels change them, so they are read when none runs. Who points to them is known when all has been read. */
+	if (last && limit && a->left == 0 && !variables_say(w, &limit, &a->left)) {
 		*why = "variables of its modules can't be read";
 		return CUDA_ERROR_UNKNOWN;
 	}
 	if (last && limit == 0 && a->left == 0)
 		a->left = 1; /* once more, for what the limit left out */
 	/* A turn is over: the next one looks at all of it again. */
-	if (a->left == 0)
+	if (a->left == 0) {
 		turn(w);
+		w->move->last = false;
+	}
 	if (last && a->left == 0) {
 		prints_tell(w);
 		object_each(w->tables, OBJECT_EVENT, event_say, w);
@@ -432,6 +444,9 @@ CUresult worker_do_gleamMoveOut(struct worker *w, struct cmd *cmd, const struct 
 		why = busy_with(w);
 		if (why)
 			r = host_calls_pending(w, NULL) ? (CUresult)MOVE_WANTS_CLIENT : CUDA_ERROR_NOT_READY;
+		/* What runs may change what has been looked at. */
+		if (why && w->move)
+			w->move->last = false;
 	}
 	if (r == CUDA_SUCCESS && (m->step == MOVE_COPY || m->step == MOVE_LAST))
 		r = move_copy(w, m->limit, m->step == MOVE_LAST, a, &why);

@@ -273,6 +273,7 @@ struct worker {
 	struct unwanted *unwanted; /* up pieces that are given back when they land */
 	struct host_range *host_ranges;
 	struct keep *keep;
+	struct arrivals *arrivals; /* variables, while it becomes another worker: variable_in.c */
 	struct move *move;
 	struct origins *origins;
 	uint32_t way;	   /* that contents go aside by; 0: none. See aside.h */

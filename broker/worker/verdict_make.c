@@ -10,7 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "broker/worker/keep.h"
 #include "broker/worker/note.h"
+#include "broker/worker/touch.h"
 
 #define ATTRIBUTES_EAGER 64u /* functions of an image whose attributes are read with the load */
 #define BLOB_FIRST 4096u
@@ -180,6 +182,8 @@ uint8_t *verdict_make(struct worker *w, CUresult code, uint64_t object, uint32_t
 		}
 		v.function_count++;
 	}
+	if (count && count <= ATTRIBUTES_EAGER)
+		keep_touch(w, o->ctx, object, TOUCH_ALL, "");
 	free(list);
 	free(params);
 	v.size = b.w.at;
@@ -197,6 +201,25 @@ fail:
 	return NULL;
 }
 
+void verdict_touch(struct worker *w, uint64_t object, uint32_t device)
+{
+	enum object_type type = handle_type(object);
+	struct object *o = object_find(w->tables, type, object);
+	int32_t attributes[VERDICT_ATTRIBUTES];
+	void **list = NULL;
+	uint32_t count = 0;
+
+	if (!o || !functions_list(w, type == OBJECT_LIBRARY, o->driver, &list, &count))
+		return;
+	for (uint32_t i = 0; i < count && count <= ATTRIBUTES_EAGER; i++) {
+		struct asked f = { .kernel = type == OBJECT_LIBRARY, .function = list[i], .kernel_of = list[i],
+				   .device = w->devices[device] };
+
+		attributes_read(w, &f, attributes);
+	}
+	free(list);
+}
+
 CUresult verdict_function_make(struct worker *w, uint64_t object, void *driver, const char *name, uint32_t device,
 			       struct writer *out)
 {
@@ -208,8 +231,10 @@ CUresult verdict_function_make(struct worker *w, uint64_t object, void *driver, 
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	r = f.kernel ? w->drv.cuLibraryGetKernel(&f.kernel_of, driver, name) :
 		       w->drv.cuModuleGetFunction(&f.function, driver, name);
-	if (r == CUDA_SUCCESS)
+	if (r == CUDA_SUCCESS) {
 		function_put(w, &f, name, true, true, params, out);
+		keep_touch(w, w->cmd ? w->cmd->hdr->ctx : CTX_NONE, object, TOUCH_NAMED, name);
+	}
 	free(params);
 	return r;
 }

@@ -26,6 +26,7 @@
 #include "broker/worker/start.h"
 #include "broker/worker/stream.h"
 #include "broker/worker/sync.h"
+#include "broker/worker/variable.h"
 #include "broker/worker/vmm.h"
 
 /* ---- for the dispatch ---- */
@@ -179,6 +180,7 @@ void worker_stop(struct worker *w)
 	move_stop(w);
 	origins_free(w);
 	keep_stop(w);
+	variables_in_stop(w);
 	numbers_end(w);
 	if (w->staging) {
 		contexts_close(w);

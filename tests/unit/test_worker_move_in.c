@@ -9,9 +9,21 @@
 
 #include <cmocka.h>
 
+#include "broker/worker/variable.h"
 #include "tests/unit/worker_broker.h"
 
 /* ---- two workers ---- */
+
+static const void *global_data(struct client *c, unsigned number)
+{
+	struct reader r = reader_on(message(c, OP_gleamMoveGlobal, number), 4096);
+	uint32_t size;
+
+	get_u64(&r);
+	get_u64(&r);
+	get_bytes(&r, 6144, &size);
+	return get_bytes(&r, 49152, &size);
+}
 
 static void moves_whole(struct client *a)
 {
@@ -73,22 +85,9 @@ static void moves_whole(struct client *a)
 	grow(&b, f, 1);
 	ask_well(&b, MOVE_COPY);
 	ask_well(&b, MOVE_LAST);
-	code = 0;
-	for (unsigned i = 0; i < said(&b, OP_gleamMoveGlobal); i++) {
-		struct reader r = reader_on(message(&b, OP_gleamMoveGlobal, i), 4096);
-		const char *name;
-		uint32_t size;
-		const void *data;
-
-		get_u64(&r);
-		get_u64(&r);
-		get_u64(&r);
-		name = get_str(&r, 4096);
-		get_u64(&r);
-		data = get_bytes(&r, 49152, &size);
-		if (strcmp(name, "counter") == 0)
-			memcpy(&code, data, 4);
-	}
+	/* Of the two variables the one that isn't constant. */
+	CHECK_EQUAL(said(&b, OP_gleamMoveGlobal), 1);
+	memcpy(&code, global_data(&b, 0), sizeof(code));
 	CHECK_EQUAL(code, 121);
 	session_end(&b);
 	CHECK_EQUAL(process_end(&b, worker), EXIT_DONE);
@@ -178,7 +177,15 @@ static void breaks(struct client *a)
 	BREAKS(a, true, gleamMoveMap, CTX_NONE, .address = DEVICE_AT(a), .device = 0, .pieces = class, .pieces_count = 1);
 	BREAKS(a, true, gleamMoveArray, CTX, .array = ARRAY(1), .level = UINT32_MAX, .width = 4, .rows = 1, .data = bytes, .data_size = 3);
 	BREAKS(a, true, gleamMoveArray, CTX, .array = ARRAY(1), .level = UINT32_MAX, .width = 1ull << 40, .rows = 1ull << 40);
-	BREAKS(a, true, gleamMoveGlobal, CTX, .object = ARRAY(1), .name = "x", .size = 4);
+	BREAKS(a, false, gleamMoveTouch, CTX, .object = MODULE, .what = 1, .name = "");
+	BREAKS(a, false, gleamMoveVariable, CTX, .object = MODULE, .name = "x", .where = "", .size = 4);
+	BREAKS(a, false, gleamMoveGlobal, CTX, .address = 77, .data = bytes, .data_size = 4);
+	BREAKS(a, true, gleamMoveTouch, CTX, .object = ARRAY(1), .what = 1, .name = "");
+	BREAKS(a, true, gleamMoveTouch, CTX, .object = MODULE, .what = 0, .name = "");
+	BREAKS(a, true, gleamMoveTouch, CTX, .object = MODULE, .what = 99, .name = "");
+	BREAKS(a, true, gleamMoveVariable, CTX, .object = MODULE, .name = "x", .where = "", .address = UINT64_MAX, .size = 4);
+	/* Contents of what nobody has named. */
+	BREAKS(a, true, gleamMoveGlobal, CTX, .address = 77, .data = bytes, .data_size = 4);
 	BREAKS(a, true, gleamMoveLatch, CTX_NONE, .index = 9999, .code = 1);
 	BREAKS(a, true, gleamMoveLatch, CTX_NONE, .index = 0, .code = 0);
 	BREAKS(a, true, gleamMoveLatch, CTX_NONE, .index = 0, .code = 1, .op = OP_MAX);
@@ -225,11 +232,11 @@ static void fails(struct client *a)
 	FAILS(a, "gleamMoveArray gives 400 there", gleamMoveArray, CTX, .array = ARRAY(7), .level = UINT32_MAX, .width = 4, .rows = 1);
 	FAILS(a, "gleamMoveArray gives 400 there", gleamMoveArray, CTX, .array = ARRAY(1), .level = 0, .width = 4, .rows = 1);
 	FAILS(a, "gleamMoveArray gives 1 there", gleamMoveArray, CTX, .array = ARRAY(1), .level = UINT32_MAX, .y = 16, .width = 4, .rows = 1);
-	FAILS(a, "gleamMoveGlobal gives", gleamMoveGlobal, CTX, .object = MODULE, .name = "absent", .size = 4);
-	FAILS(a, "gleamMoveGlobal gives 1 there", gleamMoveGlobal, CTX, .object = MODULE, .name = "counter", .size = 4, .offset = 4,
-	      .data = bytes, .data_size = 1);
-	FAILS(a, "(counter) would lie at 0x", gleamMoveGlobal, CTX, .object = MODULE, .name = "counter", .size = 4, .address = 77,
-	      .data = bytes, .data_size = 4);
+	FAILS(a, "(absent) of 4 bytes isn't there", gleamMoveVariable, CTX, .object = MODULE, .name = "absent", .where = "", .address = 77,
+	      .size = 4);
+	FAILS(a, "(counter) of 8 bytes isn't there", gleamMoveVariable, CTX, .object = MODULE, .name = "counter", .where = "", .address = 77,
+	      .size = 8);
+	FAILS(a, "gleamMoveTouch gives 400 there", gleamMoveTouch, CTX, .object = handle_make(OBJECT_MODULE, 9, 9), .what = 1, .name = "");
 	/* Its answer is nobody's; its failure is the move's. */
 	FAILS(a, "has too little free memory (gleamVmmCreate)", gleamVmmCreate, CTX_NONE, .handle = VMM(2), .device = 0, .size = 1ull << 39);
 	FAILS(a, "gleamMoveLatch gives 201 there", gleamMoveLatch, CTX_NONE, .index = 5, .code = 1);
@@ -237,6 +244,58 @@ static void fails(struct client *a)
 	FAILS(a, "comes out otherwise there", gleamMoveLink, CTX, .link = handle_make(OBJECT_LINK, 1, 1), .codes = 1);
 	FAILS(a, "gleamMoveLink gives 400 there", gleamMoveLink, CTX, .link = handle_make(OBJECT_LINK, 1, 2));
 	FAILS(a, "gives 400 there", gleamGraphLaunch, CTX, .stream = handle_make(OBJECT_STREAM, 9, 9), .graph = GRAPH(1));
+}
+
+/* What has been said of variables that lie elsewhere here, one after the other; then the end of it. */
+struct variable_said {
+	uint64_t address;
+	uint32_t flags;
+	const char *where;
+};
+
+/* A worker that is told of "counter" as @told tells, with @value in it if @from isn't 0; why it can't be: "" if it can. */
+static const char *with_variables(struct client *a, const struct variable_said *told, unsigned count, uint64_t from, uint32_t value)
+{
+	struct client b;
+	pid_t worker = worker_begin(&b);
+	const char *why;
+
+	CHECK_EQUAL(ask(a, MOVE_FORGET, 0).code, 0);
+	begin(a, &b);
+	play(a, &b);
+	for (unsigned i = 0; i < count; i++)
+		BROKER(&b, gleamMoveVariable, CTX, 0, .object = MODULE, .name = "counter", .where = told[i].where,
+		       .address = told[i].address, .size = 4, .flags = told[i].flags);
+	BROKER(&b, gleamMoveVariable, CTX_NONE, 0, .name = "", .where = "");
+	if (from)
+		BROKER(&b, gleamMoveGlobal, CTX, 0, .address = from, .data = &value, .data_size = 4);
+	why = move_end(a, &b);
+	if (!*why && from) {
+		uint32_t got;
+
+		ask_well(&b, MOVE_COPY);
+		ask_well(&b, MOVE_LAST);
+		CHECK_EQUAL(said(&b, OP_gleamMoveGlobal), 1);
+		memcpy(&got, global_data(&b, 0), sizeof(got));
+		CHECK_EQUAL(got, value);
+	}
+	session_end(&b);
+	CHECK_EQUAL(process_end(&b, worker), EXIT_DONE);
+	return why;
+}
+
+static void variables(struct client *a)
+{
+	const struct variable_said known[] = { { 0x7000, VARIABLE_KNOWN, "" } }, held[] = { { 0x7000, VARIABLE_HELD, "GPU memory at 0x5" } };
+	const struct variable_said many[] = { { 0x7000, VARIABLE_HELD, "GPU memory at 0x5" }, { 0x8000, VARIABLE_KNOWN, "" } };
+	const struct variable_said nobodys[] = { { 0x7000, 0, "" } };
+
+	load(a, MODULE, function(1));
+	CHECK(strstr(with_variables(a, known, 1, 0, 0), "instead of 0x7000, which the program knows"));
+	CHECK(strstr(with_variables(a, held, 1, 0, 0), "instead of 0x7000, where GPU memory at 0x5 points to"));
+	CHECK(strstr(with_variables(a, many, 2, 0, 0), "and 1 more like that, see its log"));
+	CHECK(strstr(with_variables(a, nobodys, 1, 0x7004, 5), "gleamMoveGlobal gives 1 there"));
+	CHECK_EQUAL(strlen(with_variables(a, nobodys, 1, 0x7000, 55)), 0);
 }
 
 /* Not like the one that the program has begun with. */
@@ -265,7 +324,7 @@ static void cut_off(struct client *a)
 {
 	static const uint16_t ops[] = {
 		OP_gleamMoveBegin, OP_gleamMovePieces, OP_gleamMoveMap, OP_gleamMoveBytes, OP_gleamMoveImage, OP_gleamMoveGlobal,
-		OP_gleamMoveArray, OP_gleamMoveVmm, OP_gleamMoveNumber,
+		OP_gleamMoveArray, OP_gleamMoveVmm, OP_gleamMoveNumber, OP_gleamMoveTouch, OP_gleamMoveVariable,
 	};
 	struct seen *s;
 
@@ -320,6 +379,12 @@ static void test_failures_are_the_moves(void **state)
 	assert_true(session_run(other_gpu, 0));
 }
 
+static void test_variables_may_lie_elsewhere(void **state)
+{
+	(void)state;
+	assert_true(session_run(variables, 0));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -327,6 +392,7 @@ int main(void)
 		cmocka_unit_test(test_another_becomes_it),
 		cmocka_unit_test(test_lies_end_the_session),
 		cmocka_unit_test(test_failures_are_the_moves),
+		cmocka_unit_test(test_variables_may_lie_elsewhere),
 	};
 
 	setenv("GLEAM_SOFTGPU_MEMORY", "256M", 1);
