@@ -19,7 +19,7 @@
 #include "broker/lib/sum128.h"
 #include "libgleamcuda/log.h"
 
-#define TEXT_MAX      4096u /* options, and the compiler's names */
+#define TEXT_MAX      (1u << 20) /* options, and the compiler's names */
 #define PATH_SIZE     1024
 #define NAME_SIZE     33 /* of a file: the name's sum in hex */
 #define FILES_DEFAULT (1ull << 30)
@@ -233,16 +233,21 @@ static bool sums_equal(struct sum128 x, struct sum128 y)
 
 static void *file_read(int fd, const struct compiled *entry, uint32_t *size_out)
 {
-	char text[TEXT_MAX];
+	char *text = NULL;
 	struct head head;
 	struct stat st;
 	void *data;
 
 	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_uid != geteuid() || !read_all(fd, &head, sizeof(head)) ||
-	    head.magic != MAGIC || head.text_size > sizeof(text) || head.size > COMPILED_SIZE_MAX ||
-	    (uint64_t)st.st_size != sizeof(head) + head.text_size + (uint64_t)head.size || !read_all(fd, text, head.text_size) ||
-	    !is_it(&head, text, entry))
+	    head.magic != MAGIC || head.text_size > TEXT_MAX || head.size > COMPILED_SIZE_MAX ||
+	    (uint64_t)st.st_size != sizeof(head) + head.text_size + (uint64_t)head.size)
 		return NULL;
+	text = malloc(head.text_size + 1);
+	if (!text || !read_all(fd, text, head.text_size) || !is_it(&head, text, entry)) {
+		free(text);
+		return NULL;
+	}
+	free(text);
 	data = malloc(head.size ? head.size : 1);
 	if (data && (!read_all(fd, data, head.size) || !sums_equal(sum128_add(SUM128_SEED, data, head.size), head.sum))) {
 		free(data);
@@ -363,32 +368,34 @@ CUresult compiled_open(struct compiled **entry_out, int kind, const void *source
 		       const char *built, int arch)
 {
 	const char *words[] = { options ? options : "", host ? host : "", built ? built : "" };
+	size_t lengths[3], text_size = 0;
 	struct compiled *entry;
+	char first_word[32];
 	size_t at;
 
 	if (!entry_out || !source)
 		return CUDA_ERROR_INVALID_VALUE;
 	*entry_out = NULL;
-	if (size > COMPILED_SIZE_MAX || disabled())
+	if (disabled())
 		return CUDA_ERROR_NOT_SUPPORTED;
-	entry = malloc(sizeof(*entry) + TEXT_MAX);
+	at = (size_t)snprintf(first_word, sizeof(first_word), "%d %d", kind, arch) + 1;
+	for (unsigned i = 0; i < 3; i++)
+		text_size += lengths[i] = strnlen(words[i], TEXT_MAX) + 1;
+	text_size += at;
+	if (size > COMPILED_SIZE_MAX || text_size > TEXT_MAX) {
+		gleam_log("what is compiled from %zu bytes with %zu of options is not kept: too large", size, text_size);
+		return CUDA_ERROR_NOT_SUPPORTED;
+	}
+	entry = malloc(sizeof(*entry) + text_size);
 	if (!entry)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	at = (size_t)snprintf(entry->text, TEXT_MAX, "%d %d", kind, arch) + 1;
-	for (unsigned i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
-		size_t length = strnlen(words[i], TEXT_MAX) + 1;
-
-		if (length > TEXT_MAX - at) {
-			free(entry);
-			return CUDA_ERROR_NOT_SUPPORTED;
-		}
-		memcpy(entry->text + at, words[i], length);
-		at += length;
-	}
-	entry->text_size = (uint32_t)at;
+	entry->text_size = (uint32_t)text_size;
+	memcpy(entry->text, first_word, at);
+	for (unsigned i = 0; i < 3; at += lengths[i++])
+		memcpy(entry->text + at, words[i], lengths[i]);
 	memset(&entry->name, 0, sizeof(entry->name));
 	entry->name.size = size;
-	entry->name.sum = sum128_add(sum128_add(SUM128_SEED, entry->text, at), source, size);
+	entry->name.sum = sum128_add(sum128_add(SUM128_SEED, entry->text, text_size), source, size);
 	entry->name.source = sum128_add((struct sum128){ 0x2545f4914f6cdd1dull, 0x9e6c63d0876a9a35ull }, source, size);
 	*entry_out = entry;
 	return CUDA_SUCCESS;
@@ -420,6 +427,9 @@ CUresult compiled_get(struct compiled *entry, void **data_out, uint32_t *size_ou
 	if (!entry || !data_out || !size_out)
 		return CUDA_ERROR_INVALID_VALUE;
 	data = memory_get(entry, &size);
+	if (gleam_log_wanted())
+		gleam_log("kept compilation %016llx of %llu bytes: %s", (unsigned long long)entry->name.sum.a,
+			  (unsigned long long)entry->name.size, data ? "in memory" : "not in memory");
 	if (!data) {
 		data = file_get(entry, &size);
 		if (data) {
