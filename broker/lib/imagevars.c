@@ -134,7 +134,10 @@ static void relocations_look(const struct cubin *c, const Elf64_Shdr *table, con
 {
 	size_t step = table->sh_type == SHT_RELA ? sizeof(Elf64_Rela) : sizeof(Elf64_Rel);
 
-	if (!section_is_whole(c, table))
+	uint32_t first = object_behind(c, table->sh_info, 0);
+
+	/* Most are of code: no variable lies there. */
+	if (!section_is_whole(c, table) || first == c->count || c->objects[first].section != table->sh_info)
 		return;
 	for (uint64_t at = 0; table->sh_size - at >= step; at += step) {
 		Elf64_Rel relocation; /* the other kind begins like it */
