@@ -21,6 +21,7 @@
 
 #define KEEP_BYTES_MAX (256ull << 20) /* of frames; images are as large as the program's modules are */
 #define KEEP_FRAME_MAX (FRAME_SIZE_MAX - (uint32_t)sizeof(struct frame_hdr)) /* it travels in a frame */
+#define TROUBLES       4u /* kinds of reasons not to move */
 #define KEEP_SWEEP     4096u /* entries between looks for dead ones, and twice as many as lived at the last */
 
 /*
@@ -821,14 +822,37 @@ void keep_forget(struct worker *w)
 	keep_sweep(w);
 }
 
+/* The @number-th of the reasons that there may be; NULL: that one isn't there. */
+static const char *trouble_at(struct worker *w, unsigned number)
+{
+	switch (number) {
+	case 0:
+		return w->keep ? w->keep->trouble : NULL;
+	case 1:
+		return links_trouble(w);
+	case 2:
+		return share_trouble(w);
+	default:
+		return vmms_trouble(w);
+	}
+}
+
 const char *keep_trouble(struct worker *w)
 {
-	const char *why;
+	const char *why = NULL;
 
-	if (w->keep && w->keep->trouble)
-		return w->keep->trouble;
-	why = links_trouble(w);
-	if (!why)
-		why = share_trouble(w);
-	return why ? why : vmms_trouble(w);
+	for (unsigned i = 0; i < TROUBLES && !why; i++)
+		why = trouble_at(w, i);
+	return why;
+}
+
+void keep_troubles_tell(struct worker *w)
+{
+	unsigned count = 0;
+
+	for (unsigned i = 0; i < TROUBLES; i++)
+		count += trouble_at(w, i) != NULL;
+	for (unsigned i = 0; i < TROUBLES && count > 1; i++)
+		if (trouble_at(w, i))
+			complain("move: %s", trouble_at(w, i));
 }

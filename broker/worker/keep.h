@@ -24,8 +24,10 @@ void keep_image(struct worker *w, uint64_t object, const struct frame_hdr *hdr, 
 void keep_image_gone(struct worker *w, uint64_t object);
 void keep_stop(struct worker *w);
 
-/* NULL: none. Otherwise what the program uses that can't be moved. */
+/* NULL: none. Otherwise what the program uses that can't be moved (the first reason). */
 const char *keep_trouble(struct worker *w);
+/* Tells the log all of them, if there are several. */
+void keep_troubles_tell(struct worker *w);
 /* Says all that has come and gone since it was said last (move_out.h). False: a reason has been found not to. */
 bool keep_say(struct worker *w);
 /* Contents of arrays; as grants_contents_say() in grant.h. */

@@ -21,7 +21,7 @@
 void move_in_failed(struct worker *w, uint16_t op, CUresult code, const char *why)
 {
 	if (w->moving_failed[0]) {
-		note(w, "move: %s", why ? why : op_info[op].name);
+		complain("move: besides: %s", why ? why : op_info[op].name);
 		return;
 	}
 	if (why)

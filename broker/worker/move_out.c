@@ -436,7 +436,10 @@ CUresult worker_do_gleamMoveOut(struct worker *w, struct cmd *cmd, const struct 
 			w->move->begun = false;
 		why = NULL;
 		r = CUDA_SUCCESS;
-	} else if (!why) {
+	} else if (why) {
+		if (m->step == MOVE_CHECK)
+			keep_troubles_tell(w);
+	} else {
 		why = failed_context(w);
 		r = why ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
 	}
