@@ -16,6 +16,7 @@
 #include "broker/lib/slot.h"
 #include "broker/proto/times.h"
 #include "broker/lib/spin.h"
+#include "broker/lib/tsan.h"
 #include "broker/proto/progress.h"
 #include "libgleamcuda/capture.h"
 #include "libgleamcuda/context.h"
@@ -340,6 +341,8 @@ static uint64_t frame_publish(struct call *call)
 	if (session_is_direct(s))
 		direct_landed(s, call->frame);
 
+	order_give(s);
+
 	bool wake = ring_publish(&s->c2n);
 
 	pthread_mutex_unlock(&s->append_lock);
@@ -460,6 +463,7 @@ static CUresult answer_wait(struct call *call, uint64_t *seq_out)
 	COUNT(call, waited_ns, waited);
 	if (!answered || size < sizeof(hdr))
 		return session_death(s);
+	order_take(s);
 	if (size > sizeof(slot->data))
 		return CUDA_ERROR_UNKNOWN;
 	memcpy(&hdr, slot->data, sizeof(hdr));

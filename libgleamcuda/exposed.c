@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "broker/lib/patch.h"
+#include "broker/lib/tsan.h"
 #include "gen/msg.h"
 #include "libgleamcuda/call.h"
 #include "libgleamcuda/hostfunc.h"
@@ -239,7 +240,7 @@ CUresult exposed_open(struct call *call, uint64_t start, uint64_t size)
 	pthread_mutex_lock(&lock);
 	exposed->next = all;
 	all = exposed;
-	if (start >> 40 != HOST_BASE >> 40)
+	if (!host_is_made_at(start))
 		__atomic_fetch_add(&exposed_everywhere, 1, __ATOMIC_RELEASE);
 	if (exposed->mirror != start)
 		__atomic_fetch_add(&exposed_moved, 1, __ATOMIC_RELEASE);
@@ -273,7 +274,7 @@ CUresult exposed_params_slow(struct call *call, const void *params, uint32_t siz
 		uint64_t word;
 
 		memcpy(&word, (const char *)params + i, sizeof(word));
-		if (word >> 40 == HOST_BASE >> 40)
+		if (host_is_made_at(word))
 			result = exposed_need(call, word);
 	}
 	return result;
@@ -293,7 +294,7 @@ void exposed_close(struct call *call, uint64_t start)
 	exposed = *at;
 	if (exposed) {
 		*at = exposed->next;
-		if (start >> 40 != HOST_BASE >> 40)
+		if (!host_is_made_at(start))
 			__atomic_fetch_sub(&exposed_everywhere, 1, __ATOMIC_RELEASE);
 		if (exposed->mirror != start)
 			__atomic_fetch_sub(&exposed_moved, 1, __ATOMIC_RELEASE);
@@ -417,13 +418,28 @@ static uint8_t moment_byte(struct moment *moment, uint64_t address, uint64_t end
 {
 	uint64_t first = address & ~7ull;
 
+	uint8_t byte;
+
+	foreign_begin();
 	if (address == first && end - address >= 8) {
 		moment->value = __atomic_load_n((const uint64_t *)(uintptr_t)first, __ATOMIC_RELAXED);
 		moment->address = first;
 	}
-	if (moment->address == first)
-		return (uint8_t)(moment->value >> 8 * (address - first));
-	return *(const volatile uint8_t *)(uintptr_t)address;
+	byte = moment->address == first ? (uint8_t)(moment->value >> 8 * (address - first)) :
+					  *(const volatile uint8_t *)(uintptr_t)address;
+	foreign_end();
+	return byte;
+}
+
+/* The host may be writing: what is missed now is seen the next time. */
+static bool is_as_before(uint64_t address, const uint8_t *shadow, uint64_t size)
+{
+	bool same;
+
+	foreign_begin();
+	same = !memcmp((const void *)(uintptr_t)address, shadow, size);
+	foreign_end();
+	return same;
 }
 
 /* Words that have changed, and may be pointers by which kernels go on. */
@@ -437,7 +453,7 @@ static void pointers_note_locked(const struct exposed *e, const uint8_t *shadow,
 		if (e->size - (at - e->start) < 8)
 			break;
 		memcpy(&word, shadow + (at - e->start), sizeof(word));
-		if (word >> 40 == HOST_BASE >> 40 && pointer_count < POINTERS)
+		if (host_is_made_at(word) && pointer_count < POINTERS)
 			pointers[pointer_count++] = word;
 	}
 }
@@ -455,7 +471,7 @@ static bool push_part(struct call *call, struct exposed *e, uint64_t from, uint6
 		uint64_t size = end - block < BLOCK ? end - block : BLOCK;
 		bool watched;
 
-		if (!run_size && !memcmp((const void *)(uintptr_t)(e->start + block), shadow + block, size))
+		if (!run_size && is_as_before(e->start + block, shadow + block, size))
 			continue;
 		watched = word_count && word_overlaps(e->start + block, size);
 		for (uint64_t at = block; at < block + size; at++) {

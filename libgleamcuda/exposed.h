@@ -67,7 +67,7 @@ static inline CUresult exposed_params(struct call *call, const void *params, uin
 		uint64_t word;
 
 		__builtin_memcpy(&word, at + i, sizeof(word));
-		found |= word >> 40 == HOST_BASE >> 40;
+		found |= host_is_made_at(word);
 	}
 	if (__builtin_expect(__atomic_load_n(&exposed_everywhere, __ATOMIC_RELAXED) != 0, 0))
 		call->touches = true;

@@ -5,14 +5,22 @@
 #ifndef GLEAM_HOST_H
 #define GLEAM_HOST_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "broker/proto/cuda_abi.h"
+#include "broker/proto/space.h"
 
-#define HOST_BASE 0x300000000000ull /* host memory that Gleam makes lies here, in the client and in the worker */
-#define HOST_SPAN (1ull << 40)
+#define HOST_BASE SPACE_HOST
+#define HOST_SPAN SPACE_SPAN
 
 extern uint32_t host_made; /* atomic: allocations that are alive, or went with their context */
+
+/* Whether it lies among the addresses of memory that Gleam makes. */
+static inline bool host_is_made_at(uint64_t address)
+{
+	return address >> SPACE_SPAN_BITS == SPACE_HOST >> SPACE_SPAN_BITS;
+}
 
 /* Reserve the addresses; called once by cuInit. */
 CUresult host_start(void);

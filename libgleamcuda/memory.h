@@ -10,13 +10,14 @@
 
 #include "broker/lib/codec.h"
 #include "broker/proto/cuda_abi.h"
+#include "broker/proto/space.h"
 
 struct call;
 struct context;
 struct session;
 
-#define DEVICE_BASE   0x200000000000ull /* unit u, a device of some server, has the TiB that begins at DEVICE_BASE + u TiB */
-#define DEVICE_SPAN   (1ull << 40)
+#define DEVICE_BASE   SPACE_DEVICE
+#define DEVICE_SPAN   SPACE_SPAN
 #define PIECE_SMALL   (2ull << 20)
 #define MEMORY_ALIGN  512u	 /* of every allocation, as the driver's */
 #define MEMORY_PAGE   4096u	 /* of the host: managed memory shares none */

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "broker/lib/tsan.h"
 #include "gen/msg.h"
 #include "libgleamcuda/call.h"
 #include "libgleamcuda/exposed.h"
@@ -120,6 +121,7 @@ static void *service_run(void *arg)
 		int got = ring_peek(&n2c, &hdr, &frame);
 
 		if (got > 0) {
+			order_take(s);
 			/* Bytes that the device has written elsewhere came after those that landed before. */
 			if (hdr.op != NOTICE_LANDED)
 				late_settle(s);

@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "broker/lib/slot.h"
+#include "broker/lib/tsan.h"
 #include "gen/ops.h"
 #include "libgleamcuda/hostfunc.h"
 #include "libgleamcuda/kdev.h"
@@ -290,7 +291,10 @@ bool session_reached(const struct session *s, uint32_t word, uint64_t seq)
 	/* Pairs with the release in session_progress_post(). 32 bits of the sequence: work in flight is far less than 2^31. */
 	uint32_t value = __atomic_load_n(shm_progress(&s->shm, word), __ATOMIC_ACQUIRE);
 
-	return (int32_t)(value - (uint32_t)seq) >= 0;
+	if ((int32_t)(value - (uint32_t)seq) < 0)
+		return false;
+	order_take(s);
+	return true;
 }
 
 CUresult session_error_peek(const struct session *s, uint32_t index)

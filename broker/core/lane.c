@@ -20,6 +20,7 @@
 #include "broker/lib/codec.h"
 #include "broker/lib/log.h"
 #include "broker/lib/slot.h"
+#include "broker/lib/tsan.h"
 
 #define LANE_RING_ENTRIES 64u	       /* one connection: a receive, a send, an eventfd */
 #define LANE_PART_MAX	  (512u << 10) /* bytes of one downward message: leaves room for its frame, and turns stay short */
@@ -162,9 +163,11 @@ static int lane_landed(struct lane *lane)
 
 		if (lane->keep.total && keep)
 			keep(lane->target, &lane->keep, lane->cookie, lane->offset, lane->size);
+		order_give(lane->target);
 		session_landed_post(&lane->target->shm, lane->offset, lane->cookie);
 		return lane_head_want(lane);
 	}
+	order_give(lane->target);
 	if (lane->left == 0)
 		return lane_head_want(lane);
 	lane->stage = STAGE_FRAME;
@@ -235,6 +238,8 @@ static int lane_fields(struct lane *lane)
 		return lane_sink_want(lane);
 	}
 	lane->left -= size;
+	/* Who had the piece before gave it back by way of the other process. */
+	order_take(lane->target);
 	if (lane->node)
 		shm_up_touch(&lane->target->shm, lane->offset, size, true);
 	else

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
+#include "broker/proto/space.h"
 #include "broker/softgpu/soft_green.h"
 #include "broker/softgpu/soft_stream.h"
 
@@ -18,8 +19,6 @@
 #define MAP_FIXED_NOREPLACE 0x100000
 #endif
 
-#define MANAGED_BASE 0x380000000000ull
-#define MANAGED_END  0x390000000000ull
 #define MANAGED_PAGE 4096u
 
 static CUresult memory_new(struct soft_device *device, struct soft_context *context, uint64_t size,
@@ -130,13 +129,13 @@ static void managed_release(const struct soft_range *range)
  */
 static void *managed_map(uint64_t size)
 {
-	static _Atomic uint64_t next = MANAGED_BASE;
+	static _Atomic uint64_t next = SPACE_MANAGED;
 	uint64_t pages = (size + MANAGED_PAGE - 1) & ~(uint64_t)(MANAGED_PAGE - 1);
 	uint64_t want = atomic_fetch_add(&next, pages);
 	const int flags = MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE;
 	void *at = MAP_FAILED;
 
-	if (want < MANAGED_END && pages < MANAGED_END - want)
+	if (want < SPACE_MANAGED_END && pages < SPACE_MANAGED_END - want)
 		at = mmap((void *)(uintptr_t)want, pages, PROT_READ | PROT_WRITE, flags | MAP_FIXED_NOREPLACE, -1, 0);
 	return at == MAP_FAILED ? mmap(NULL, pages, PROT_READ | PROT_WRITE, flags, -1, 0) : at;
 }

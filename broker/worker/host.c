@@ -15,6 +15,7 @@
 #include <sys/mman.h>
 
 #include "broker/lib/patch.h"
+#include "broker/lib/tsan.h"
 #include "broker/worker/move_out.h"
 #include "broker/worker/note.h"
 #include "broker/worker/post.h"
@@ -204,7 +205,10 @@ CUresult worker_do_gleamHostWrite(struct worker *w, struct cmd *cmd, const struc
 
 		if (m->address < range->address || at > range->bytes || m->data_size > range->bytes - at)
 			continue;
+		/* Streams and kernels may be waiting for a word of it. */
+		foreign_begin();
 		word_store((void *)(uintptr_t)m->address, m->data, m->data_size);
+		foreign_end();
 		memcpy(range->shadow + at, m->data, m->data_size);
 		r = CUDA_SUCCESS;
 		break;
@@ -226,6 +230,17 @@ static void patch_post(struct worker *w, struct patch *patch)
 	patch_begin(patch, patch->bytes, patch->room);
 }
 
+static bool block_is_as_before(const struct host_range *range, uint64_t block)
+{
+	bool same;
+
+	/* The device may be writing: what is missed now is seen the next time. */
+	foreign_begin();
+	same = !memcmp((const void *)(uintptr_t)(range->address + block), range->shadow + block, BLOCK);
+	foreign_end();
+	return same;
+}
+
 /* Many small changes, as of an array of numbers, share a notice. */
 static void range_compare(struct worker *w, struct host_range *range)
 {
@@ -235,13 +250,16 @@ static void range_compare(struct worker *w, struct host_range *range)
 
 	patch_begin(&patch, bytes, sizeof(bytes));
 	for (uint64_t block = 0; block < range->bytes; block += BLOCK) {
-		if (!memcmp((const void *)(uintptr_t)(range->address + block), range->shadow + block, BLOCK))
+		if (block_is_as_before(range, block))
 			continue;
 		for (uint64_t at = block; at < block + BLOCK; at++) {
 			uint8_t now;
 
-			if (at % 8 == 0)
+			if (at % 8 == 0) {
+				foreign_begin();
 				word = __atomic_load_n((const uint64_t *)(uintptr_t)(range->address + at), __ATOMIC_ACQUIRE);
+				foreign_end();
+			}
 			now = (uint8_t)(word >> 8 * (at % 8));
 			if (now == range->shadow[at])
 				continue;

@@ -12,6 +12,7 @@
 
 #include "broker/lib/ring.h"
 #include "broker/lib/shm.h"
+#include "broker/proto/space.h"
 #include "broker/proto/span.h"
 #include "broker/proto/progress.h"
 #include "broker/proto/snapshot.h"
@@ -31,9 +32,6 @@
 #define PARKED_BYTES_MAX (64u << 20) /* frames held back per session; then the ring is left alone */
 #define GRANT_BYTES_MAX (1ull << 44) /* 16 TiB: more than any node has; a setting lowers it */
 #define DEVICES_MAX SNAPSHOT_DEVICES
-#define RANGE_DEVICE 0x200000000000ull /* device d: + d TiB */
-#define RANGE_HOST 0x300000000000ull
-#define RANGE_SIZE (1ull << 40)
 
 /* How the program ends; the node turns it into enum session_end. */
 enum worker_exit {

@@ -117,9 +117,9 @@ int worker_start(struct worker *w, int session_fd, const uint8_t *protocol_hash,
 	if (!w->settings.grant_max)
 		w->settings.grant_max = GRANT_BYTES_MAX;
 	if (!w->settings.range_size) {
-		w->settings.range_device = RANGE_DEVICE;
-		w->settings.range_host = RANGE_HOST;
-		w->settings.range_size = RANGE_SIZE;
+		w->settings.range_device = SPACE_DEVICE;
+		w->settings.range_host = SPACE_HOST;
+		w->settings.range_size = SPACE_SPAN;
 	}
 	w->frame = aligned_alloc(64, FRAME_SIZE_MAX);
 	w->answer = aligned_alloc(64, FRAME_SIZE_MAX);

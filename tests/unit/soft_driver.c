@@ -103,15 +103,6 @@ CUfunction driver_function(CUmodule module, const char *name)
 	return function;
 }
 
-bool driver_is_tsan(void)
-{
-#ifdef __SANITIZE_THREAD__
-	return true;
-#else
-	return false;
-#endif
-}
-
 pid_t driver_neighbour(int *answer_out, int *order_out)
 {
 	int up[2], down[2];

@@ -45,7 +45,4 @@ CUfunction driver_function(CUmodule module, const char *name);
  */
 pid_t driver_neighbour(int *answer_out, int *order_out);
 
-/* Whether this build is checked by ThreadSanitizer, whose shadow takes the fixed ranges. */
-bool driver_is_tsan(void);
-
 #endif

@@ -100,7 +100,7 @@ static void third_range(struct client *a)
 	pid_t worker = worker_begin(&b);
 	uint64_t s = stream(a, 1, 1), p = map_memory(a, MIB);
 
-	CHECK(p >= RANGE_DEVICE + 2 * RANGE_SIZE);
+	CHECK(p >= SPACE_DEVICE + 2 * SPACE_SPAN);
 	SEND(a, cuMemsetD32Async, .hStream = s, .dstDevice = p, .ui = 77, .N = 1000);
 	CHECK_EQUAL(CALL(a, gleamContextSync, NULL, .index = CTX), 0);
 	ask_well(a, MOVE_COPY);

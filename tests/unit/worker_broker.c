@@ -31,7 +31,7 @@ pid_t worker_begin(struct client *c)
 	if (word[0] != 'R')
 		fprintf(stderr, "the worker says: %s\n", word);
 	CHECK(word[0] == 'R');
-	c->worker.settings.range_device += session_first * RANGE_SIZE;
+	c->worker.settings.range_device += session_first * SPACE_SPAN;
 	return pid;
 }
 

@@ -162,7 +162,7 @@ pid_t process_start(struct client *c, const char *driver, const char *argument, 
 	pid_t pid;
 
 	memset(c, 0, sizeof(*c));
-	c->worker.settings.range_device = RANGE_DEVICE;
+	c->worker.settings.range_device = SPACE_DEVICE;
 	sibling_path("bin/gleam-worker", program, sizeof(program));
 	if (strchr(driver, '/')) {
 		snprintf(path, sizeof(path), "%s", driver);
