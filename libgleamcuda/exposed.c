@@ -14,6 +14,7 @@
 
 #include "broker/lib/patch.h"
 #include "broker/lib/tsan.h"
+#include "broker/lib/words.h"
 #include "gen/msg.h"
 #include "libgleamcuda/call.h"
 #include "libgleamcuda/hostfunc.h"
@@ -597,40 +598,17 @@ void exposed_push(struct call *call)
 	}
 }
 
-/* Changed bytes [at, at + count) of one word: neighbours that the host writes meanwhile stay as they are, and nobody sees
- * half of what belongs together. */
-static void word_merge(uint64_t first, uint32_t at, const uint8_t *bytes, uint32_t count)
-{
-	uint64_t *word = (uint64_t *)(uintptr_t)first;
-	uint64_t before = __atomic_load_n(word, __ATOMIC_RELAXED), after;
-
-	do {
-		after = before;
-		memcpy((uint8_t *)&after + at, bytes, count);
-	} while (!__atomic_compare_exchange_n(word, &before, after, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
-}
-
 /* What of a notice lies in the range. Lock held. */
 static void apply_one(struct exposed *e, uint8_t *shadow, uint64_t address, const uint8_t *bytes, uint64_t size)
 {
 	uint64_t end = address + size < e->start + e->size ? address + size : e->start + e->size;
 	uint64_t at = address > e->start ? address : e->start;
 
-	while (at < end) {
-		uint64_t first = at & ~7ull;
-		uint64_t count = end - at < 8 - (at - first) ? end - at : 8 - (at - first);
-		const uint8_t *from = bytes + (at - address);
-
-		if (first >= e->start && first + 8 <= e->start + e->size) {
-			word_merge(first, (uint32_t)(at - first), from, (uint32_t)count);
-		} else {
-			/* The rest of the word is not ours to write, not even with what is there. */
-			for (uint64_t i = 0; i < count; i++)
-				*(volatile uint8_t *)(uintptr_t)(at + i) = from[i];
-		}
-		memcpy(shadow + (at - e->start), from, count);
-		at += count;
-	}
+	bytes += at - address;
+	foreign_begin();
+	words_store(at, bytes, end - at, e->start, e->start + e->size);
+	foreign_end();
+	memcpy(shadow + (at - e->start), bytes, end - at);
 }
 
 void exposed_apply(struct session *s, struct reader *r)

@@ -16,6 +16,7 @@
 
 #include "broker/lib/patch.h"
 #include "broker/lib/tsan.h"
+#include "broker/lib/words.h"
 #include "broker/worker/move_out.h"
 #include "broker/worker/note.h"
 #include "broker/worker/post.h"
@@ -178,23 +179,6 @@ static void range_left(struct worker *w, struct join *join)
 
 /* ---- contents ---- */
 
-/* A whole word is stored at once: a stream may be waiting for it. */
-static void word_store(void *to, const void *bytes, uint32_t size)
-{
-	uint64_t value64;
-	uint32_t value32;
-
-	if (size == 8 && (uintptr_t)to % 8 == 0) {
-		memcpy(&value64, bytes, 8);
-		__atomic_store_n((uint64_t *)to, value64, __ATOMIC_RELEASE);
-	} else if (size == 4 && (uintptr_t)to % 4 == 0) {
-		memcpy(&value32, bytes, 4);
-		__atomic_store_n((uint32_t *)to, value32, __ATOMIC_RELEASE);
-	} else {
-		memcpy(to, bytes, size);
-	}
-}
-
 CUresult worker_do_gleamHostWrite(struct worker *w, struct cmd *cmd, const struct msg_gleamHostWrite *m)
 {
 	CUresult r = CUDA_ERROR_INVALID_VALUE;
@@ -207,7 +191,7 @@ CUresult worker_do_gleamHostWrite(struct worker *w, struct cmd *cmd, const struc
 			continue;
 		/* Streams and kernels may be waiting for a word of it. */
 		foreign_begin();
-		word_store((void *)(uintptr_t)m->address, m->data, m->data_size);
+		words_store(m->address, m->data, m->data_size, range->address, range->address + range->bytes);
 		foreign_end();
 		memcpy(range->shadow + at, m->data, m->data_size);
 		r = CUDA_SUCCESS;

@@ -35,6 +35,7 @@ $(eval $(call program,tests/fake/fake-worker,tests/fake/fake_worker.c $(FAKE_LIB
 $(eval $(call program,tests/fake/fake-client,tests/fake/fake_client.c tests/fake/fake_session.c $(FAKE_LIB)))
 $(eval $(call unit,test_ring,tests/unit/test_ring.c broker/lib/ring.c broker/lib/shm.c broker/lib/slot.c))
 $(eval $(call unit,test_fdpass,tests/unit/test_fdpass.c))
+$(eval $(call unit,test_words,tests/unit/test_words.c))
 $(eval $(call unit,test_conf,tests/unit/test_conf.c broker/lib/conf.c broker/lib/key.c broker/lib/fd.c broker/lib/log.c \
 	broker/core/address.c,-linih))
 $(eval $(call unit,test_gpus,tests/unit/test_gpus.c broker/node/gpus.c broker/lib/visible.c))
