@@ -6,7 +6,6 @@
 #include "libgleamcuda/call.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -354,15 +353,6 @@ static uint64_t frame_publish(struct call *call)
 
 /* ---- waiting ---- */
 
-static void spin_pause(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-	__builtin_ia32_pause();
-#elif defined(__aarch64__)
-	__asm__ volatile("yield");
-#endif
-}
-
 /* What is waited for is there. */
 typedef bool spin_look(void *arg, uint64_t value);
 
@@ -382,6 +372,7 @@ static uint64_t spin_limit(void)
 static inline bool spin_until(uint64_t ns, spin_look *look, void *arg, uint64_t value, uint64_t from)
 {
 	uint64_t now = from;
+	unsigned turns = 0;
 
 	while (now - from < ns) {
 		for (int i = 0; i < 32; i++) {
@@ -391,8 +382,7 @@ static inline bool spin_until(uint64_t ns, spin_look *look, void *arg, uint64_t 
 		}
 		now = now_ns();
 		/* The daemon may need this core. */
-		if (now - from > SPIN_BUSY_NS)
-			sched_yield();
+		spin_rest(now - from, spin_limit(), &turns);
 	}
 	return look(arg, value);
 }

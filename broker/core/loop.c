@@ -7,7 +7,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -616,6 +615,7 @@ static void loop_sleep(struct loop *loop)
 
 void loop_run(struct loop *loop)
 {
+	unsigned turns = 0;
 	bool idle = false;
 
 	loop->now_ns = loop->worked_ns = clock_ns();
@@ -648,8 +648,7 @@ void loop_run(struct loop *loop)
 			continue;
 		idle = true;
 		if (loop->now_ns - loop->worked_ns < spin) {
-			if (loop->now_ns - loop->worked_ns > SPIN_BUSY_NS)
-				sched_yield();
+			spin_rest(loop->now_ns - loop->worked_ns, loop->spin_max_ns, &turns);
 			continue;
 		}
 		if (loop->stopping)

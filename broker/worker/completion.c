@@ -5,12 +5,12 @@
  */
 #include "broker/worker/completion.h"
 
-#include <sched.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <time.h>
 
 #include "broker/lib/futex.h"
+#include "broker/lib/spin.h"
 #include "broker/proto/off.h"
 #include "broker/worker/ahead.h"
 #include "broker/worker/direct.h"
@@ -24,7 +24,8 @@
 #include "broker/worker/stream.h"
 
 #define SPIN_NS	       30000u  /* after the last event: the next is near while traffic flows */
-#define SPIN_REPLY_NS  1000000u /* somebody's thread stands still: a wake-up costs up to 50 us */
+#define SPIN_REPLY_NS  300000u /* somebody's thread stands still: a wake-up costs up to 50 us */
+#define SPIN_REPLY_MANY_NS 1000000u /* the same with cores to spare: natively that thread would look all the time */
 #define NAP_FIRST_NS   20000
 #define NAP_LONGEST_NS 250000
 #define NAP_REPLY_NS   50000 /* also while an event or a flush is outstanding, which somebody may poll */
@@ -461,6 +462,11 @@ static void *completion_run(void *arg)
 	int64_t nap_ns = NAP_FIRST_NS;
 	uint32_t heard = 0;
 	struct looks looks = { .again = true };
+	uint64_t spin_max = spin_max_ns();
+	uint64_t reply_ns = spin_max >= SPIN_MAX_MANY_NS ? SPIN_REPLY_MANY_NS : SPIN_REPLY_NS;
+	struct spin spin = { 0 };
+	unsigned turns = 0;
+	bool idle = false; /* nothing has been watched since @last */
 
 	prctl(PR_SET_NAME, "completion");
 	prctl(PR_SET_TIMERSLACK, 1000);
@@ -476,18 +482,29 @@ static void *completion_run(void *arg)
 
 		uint64_t now = now_ns();
 
+		bool watched = __atomic_load_n(&w->watched, __ATOMIC_ACQUIRE);
+
+		if (idle && (happened || watched)) {
+			spin_learn(&spin, now - last, spin_max);
+			idle = false;
+			last = checked = now;
+			nap_ns = NAP_FIRST_NS;
+		}
 		if (happened) {
 			last = checked = now;
 			nap_ns = NAP_FIRST_NS;
 			heard = bell;
 			continue;
 		}
-		if (!__atomic_load_n(&w->watched, __ATOMIC_ACQUIRE)) {
+		if (!watched) {
+			idle = true;
 			if (w->spans_gpu.count)
 				post_spans(w, &w->spans_gpu);
-			sleep_until_watched(w);
-			last = checked = now_ns();
-			nap_ns = NAP_FIRST_NS;
+			/* The next launch is near if they have been: the executor would have to wake us, and we to come. */
+			if (!(w->header->off & OFF_SPIN) && now - last < spin_ns(&spin))
+				spin_rest(now - last, spin_max, &turns);
+			else
+				sleep_until_watched(w);
 			continue;
 		}
 		if (bell != heard) {
@@ -507,9 +524,9 @@ static void *completion_run(void *arg)
 
 		bool reply = __atomic_load_n(&w->replies_waiting, __ATOMIC_RELAXED) != 0;
 
-		if (!(w->header->off & OFF_SPIN) && now - last < (reply ? SPIN_REPLY_NS : SPIN_NS)) {
+		if (!(w->header->off & OFF_SPIN) && now - last < (reply ? reply_ns : SPIN_NS)) {
 			/* The software GPU, or the node, may need this core. */
-			sched_yield();
+			spin_rest(now - last, spin_max, &turns);
 			continue;
 		}
 		nap(w, bell, nap_ns);

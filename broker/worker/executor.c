@@ -9,7 +9,6 @@
 #include "broker/worker/executor.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -848,6 +847,7 @@ int executor_run(struct worker *w)
 	uint64_t last = now_ns();
 	uint64_t spin_max = spin_max_ns();
 	struct spin spin = { 0 };
+	unsigned turns = 0;
 	bool flushed = true;
 	bool idle = false;
 
@@ -878,8 +878,7 @@ int executor_run(struct worker *w)
 		bool spins = !(w->header->off & OFF_SPIN) && pause < spin_ns(&spin);
 
 		if (spins && (flushed || pause < QUIET_NS)) {
-			if (pause > SPIN_BUSY_NS)
-				sched_yield();
+			spin_rest(pause, spin_max, &turns);
 			continue;
 		}
 		if (w->spans.count)
