@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Device memory in chunks. Small allocations share chunks of 2 MiB, as they do on a real device; larger ones have
- * mappings of their own, rounded up to it. Pages are the kernel's until they are touched. Any thread.
+ * mappings of their own, rounded up to it. Pages are the kernel's until they are touched. Variables of modules have chunks of their own, at
+ * addresses that depend on nothing but which there were before, as a real driver's do. Any thread.
  */
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,10 +17,18 @@
 #define WORD_BITS 64u
 /* From here on an allocation has its own mapping: sharing a chunk would waste more. */
 #define SMALL_MAX ((uint64_t)1 << 20)
+/* Chunks of variables, each in the first free place. */
+#define SYMBOLS_BASE 0x390000000000ull
+#define SYMBOLS_END  0x3a0000000000ull
+
+#ifndef MAP_FIXED_NOREPLACE
+#define MAP_FIXED_NOREPLACE 0x100000
+#endif
 
 struct chunk {
 	struct chunk *next;
 	struct soft_device *device;
+	bool symbols;
 	uint64_t base;
 	uint64_t size; /* of a mapping of its own; 0 for a shared chunk */
 	unsigned int units_used;
@@ -27,8 +37,8 @@ struct chunk {
 };
 
 static pthread_mutex_t heap_lock = PTHREAD_MUTEX_INITIALIZER;
-/* guarded by heap_lock: shared chunks of each device */
-static struct chunk *chunks[SOFT_DEVICES_MAX];
+/* guarded by heap_lock: shared chunks of each device, of variables and of all else */
+static struct chunk *chunks[2][SOFT_DEVICES_MAX];
 
 /* Address space aligned to the granularity, pages from nowhere until touched. */
 static void *region_map(uint64_t size)
@@ -47,7 +57,25 @@ static void *region_map(uint64_t size)
 	return (void *)(uintptr_t)start;
 }
 
-static struct chunk *chunk_new(struct soft_device *device, uint64_t size)
+/* A kernel that doesn't know the flag takes it for a wish. */
+static void *symbols_map(uint64_t size)
+{
+	const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+
+	for (uint64_t want = SYMBOLS_BASE; size < SYMBOLS_END - want; want += SOFT_GRANULARITY) {
+		void *at = mmap((void *)(uintptr_t)want, size, PROT_READ | PROT_WRITE, flags, -1, 0);
+
+		if ((uint64_t)(uintptr_t)at == want)
+			return at;
+		if (at != MAP_FAILED)
+			munmap(at, size);
+		else if (errno != EEXIST)
+			break;
+	}
+	return region_map(size);
+}
+
+static struct chunk *chunk_new(struct soft_device *device, uint64_t size, bool symbols)
 {
 	struct chunk *chunk = calloc(1, sizeof(*chunk));
 
@@ -56,7 +84,8 @@ static struct chunk *chunk_new(struct soft_device *device, uint64_t size)
 	if (soft_device_charge(device, size) != CUDA_SUCCESS)
 		goto free_chunk;
 	chunk->device = device;
-	chunk->base = (uint64_t)(uintptr_t)region_map(size);
+	chunk->symbols = symbols;
+	chunk->base = (uint64_t)(uintptr_t)(symbols ? symbols_map(size) : region_map(size));
 	if (!chunk->base)
 		goto uncharge;
 	return chunk;
@@ -121,26 +150,27 @@ static unsigned int units_of(uint64_t size)
 	return (unsigned int)((size + UNIT_SIZE - 1) / UNIT_SIZE);
 }
 
-static CUresult take_small(struct soft_device *device, uint64_t size, uint64_t *address_out, void **backing_out)
+static CUresult take_small(struct soft_device *device, uint64_t size, bool symbols, uint64_t *address_out, void **backing_out)
 {
 	unsigned int count = units_of(size);
 	unsigned int first = CHUNK_UNITS;
+	struct chunk **list = &chunks[symbols][device->ordinal];
 	struct chunk *chunk;
 	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
 
 	pthread_mutex_lock(&heap_lock);
-	for (chunk = chunks[device->ordinal]; chunk; chunk = chunk->next) {
+	for (chunk = *list; chunk; chunk = chunk->next) {
 		first = chunk_search(chunk, count);
 		if (first != CHUNK_UNITS)
 			break;
 	}
 	if (!chunk) {
-		chunk = chunk_new(device, SOFT_GRANULARITY);
+		chunk = chunk_new(device, SOFT_GRANULARITY, symbols);
 		if (!chunk)
 			goto unlock;
 		first = 0;
-		chunk->next = chunks[device->ordinal];
-		chunks[device->ordinal] = chunk;
+		chunk->next = *list;
+		*list = chunk;
 	}
 	chunk_mark(chunk, first, count, true);
 	*address_out = chunk->base + (uint64_t)first * UNIT_SIZE;
@@ -151,7 +181,7 @@ unlock:
 	return result;
 }
 
-CUresult soft_heap_take(struct soft_device *device, uint64_t size, uint64_t *address_out, void **backing_out)
+CUresult soft_heap_take(struct soft_device *device, uint64_t size, bool symbols, uint64_t *address_out, void **backing_out)
 {
 	uint64_t rounded = (size + SOFT_GRANULARITY - 1) & ~(uint64_t)(SOFT_GRANULARITY - 1);
 	struct chunk *chunk;
@@ -159,8 +189,8 @@ CUresult soft_heap_take(struct soft_device *device, uint64_t size, uint64_t *add
 	if (size > device->memory_size)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (size < SMALL_MAX)
-		return take_small(device, size, address_out, backing_out);
-	chunk = chunk_new(device, rounded);
+		return take_small(device, size, symbols, address_out, backing_out);
+	chunk = chunk_new(device, rounded, symbols);
 	if (!chunk)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	chunk->size = rounded;
@@ -181,7 +211,7 @@ void soft_heap_release(const struct soft_range *range)
 	pthread_mutex_lock(&heap_lock);
 	chunk_mark(chunk, (unsigned int)((range->base - chunk->base) / UNIT_SIZE), units_of(range->size), false);
 	if (!chunk->units_used) {
-		for (link = &chunks[chunk->device->ordinal]; *link != chunk; link = &(*link)->next)
+		for (link = &chunks[chunk->symbols][chunk->device->ordinal]; *link != chunk; link = &(*link)->next)
 			;
 		*link = chunk->next;
 		chunk_free(chunk, SOFT_GRANULARITY);

@@ -33,7 +33,7 @@ static CUresult memory_new(struct soft_device *device, struct soft_context *cont
 		.release = soft_heap_release,
 	};
 
-	TRY(soft_heap_take(device, size, &range.base, &range.backing));
+	TRY(soft_heap_take(device, size, kind == SOFT_RANGE_SYMBOL, &range.base, &range.backing));
 	if (soft_map_add(&range) < 0) {
 		soft_heap_release(&range);
 		return CUDA_ERROR_OUT_OF_MEMORY;

@@ -40,8 +40,8 @@ void soft_memory_leave(struct soft_context *context);
 /* The part of a device's memory that is below chunk size. */
 struct soft_heap;
 
-/* @size bytes, 512-aligned, not in the map; the caller's range must carry soft_heap_release and the backing. */
-CUresult soft_heap_take(struct soft_device *device, uint64_t size, uint64_t *address_out, void **backing_out);
+/* @size bytes, 512-aligned, among variables or not, not in the map; the caller's range must carry soft_heap_release and the backing. */
+CUresult soft_heap_take(struct soft_device *device, uint64_t size, bool symbols, uint64_t *address_out, void **backing_out);
 void soft_heap_release(const struct soft_range *range);
 
 #endif

@@ -40,8 +40,9 @@ static CUresult global_place(struct soft_module *module, struct soft_context *co
 	uint64_t size = MAX(global->size, 1);
 
 	*filled_out = false;
+	soft_places_variable(context->device);
 	if (!global->managed)
-		return soft_places_variable(context, size, &module->globals[i]);
+		return soft_memory_new(context, size, SOFT_RANGE_SYMBOL, 0, &module->globals[i]);
 	if (!library)
 		return soft_memory_managed(context->device, context, size, 1, &module->globals[i]);
 	/* A library's managed variables are one for all contexts. Its lock is held. */

@@ -91,9 +91,9 @@ CUresult soft_settings_get(const struct soft_settings *settings, const struct pt
 			   const struct ptx_module *ptx, const struct soft_device *device, int attribute, int *value_out);
 CUresult soft_settings_set(struct soft_settings *settings, const struct ptx_entry *entry, int attribute, int value);
 
-/* soft_places.c: at the start; memory for a variable in @context; when @function is used. */
+/* soft_places.c: at the start; before a variable gets its place; when @function is used. */
 void soft_places_begin(void);
-CUresult soft_places_variable(struct soft_context *context, uint64_t size, uint64_t *address_out);
+void soft_places_variable(struct soft_device *device);
 void soft_places_function(struct soft_function *function);
 
 CUresult soft_entry_param(const struct ptx_entry *entry, size_t index, size_t *offset, size_t *size);
