@@ -10,12 +10,15 @@
  *	variable	a kernel has put one into another variable
  *	function	a function's address lies in memory of the GPU
  *	known		the program has asked
+ *	library		as free; the variables are a library's
+ *	library-known	as known
  */
 #include "tests/cuda/prog.h"
 
 #define WORDS 1000u
 
 static CUmodule module, classes, tables, late;
+static CUlibrary library; /* instead of the module, if it isn't NULL */
 static uint32_t counter = 7, history[WORDS];
 static uint32_t *to_stored; /* what the variable points to, in the model */
 static CUdeviceptr out;
@@ -23,7 +26,12 @@ static CUdeviceptr out;
 static CUfunction function(CUmodule of, const char *name)
 {
 	CUfunction f;
+	CUkernel kernel;
 
+	if (!of) {
+		MUST(cuLibraryGetKernel(&kernel, library, name));
+		return (CUfunction)kernel;
+	}
 	MUST(cuModuleGetFunction(&f, of, name));
 	return f;
 }
@@ -100,7 +108,14 @@ int main(int argc, char **argv)
 	prog_context(NULL);
 	/* Its functions are used later than those of what is loaded behind it. */
 	late = prog_module("util");
-	module = prog_module("variables");
+	if (strncmp(what, "library", 7) == 0) {
+		char *text = prog_ptx("variables");
+
+		MUST(cuLibraryLoadData(&library, text, NULL, NULL, 0, NULL, NULL, 0));
+		free(text);
+	} else {
+		module = prog_module("variables");
+	}
 	classes = prog_module("classes");
 	MUST(cuMemAlloc(&out, 64));
 	MUST(cuMemAlloc(&cell, 4096));
@@ -111,6 +126,8 @@ int main(int argc, char **argv)
 	add = function(module, "add");
 	if (strcmp(what, "known") == 0)
 		MUST(cuModuleGetGlobal(&known, NULL, module, "history"));
+	if (strcmp(what, "library-known") == 0)
+		MUST(cuLibraryGetGlobal(&known, NULL, library, "history"));
 	if (strcmp(what, "host") == 0) {
 		MUST(cuMemAllocHost(&host, 4096));
 		MUST(cuMemFree(cell));

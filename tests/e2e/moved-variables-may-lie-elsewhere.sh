@@ -73,6 +73,16 @@ refused known further 'which the program knows'
 moves known a
 right known
 
+# ---- variables of a library ----
+start library
+moves library further a codes
+right library
+start library-known
+refused library-known further '(history) would lie at 0x.* which the program knows'
+moves library-known same
+refused library-known further 'which the program knows'
+right library-known
+
 # ---- something points there ----
 start memory
 refused memory further '(counter) would lie at 0x.*, where GPU memory at 0x.* points to'

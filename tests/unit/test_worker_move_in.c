@@ -85,8 +85,8 @@ static void moves_whole(struct client *a)
 	grow(&b, f, 1);
 	ask_well(&b, MOVE_COPY);
 	ask_well(&b, MOVE_LAST);
-	/* Of the two variables the one that isn't constant. */
-	CHECK_EQUAL(said(&b, OP_gleamMoveGlobal), 1);
+	/* Of the variables those that aren't constant. */
+	CHECK_EQUAL(said(&b, OP_gleamMoveGlobal), 3);
 	memcpy(&code, global_data(&b, 0), sizeof(code));
 	CHECK_EQUAL(code, 121);
 	session_end(&b);
@@ -275,7 +275,7 @@ static const char *with_variables(struct client *a, const struct variable_said *
 
 		ask_well(&b, MOVE_COPY);
 		ask_well(&b, MOVE_LAST);
-		CHECK_EQUAL(said(&b, OP_gleamMoveGlobal), 1);
+		CHECK_EQUAL(said(&b, OP_gleamMoveGlobal), 3);
 		memcpy(&got, global_data(&b, 0), sizeof(got));
 		CHECK_EQUAL(got, value);
 	}
@@ -296,6 +296,55 @@ static void variables(struct client *a)
 	CHECK(strstr(with_variables(a, many, 2, 0, 0), "and 1 more like that, see its log"));
 	CHECK(strstr(with_variables(a, nobodys, 1, 0x7004, 5), "gleamMoveGlobal gives 1 there"));
 	CHECK_EQUAL(strlen(with_variables(a, nobodys, 1, 0x7000, 55)), 0);
+}
+
+/*
+ * A worker that is told of "counter" at 0x7000 and of "pointer" at 0x7010 with @word in it, of which @flags are known. What comes of it is why not, or
+ * what is in "pointer" then: @word, or (@filled_in) where "counter" lies.
+ */
+static const char *with_word(struct client *a, uint64_t word, uint8_t flags, uint32_t variable_flags, bool filled_in)
+{
+	struct client b;
+	pid_t worker = worker_begin(&b);
+	const char *why;
+
+	CHECK_EQUAL(ask(a, MOVE_FORGET, 0).code, 0);
+	begin(a, &b);
+	play(a, &b);
+	BROKER(&b, gleamMoveVariable, CTX, 0, .object = MODULE, .name = "counter", .where = "", .address = 0x7000, .size = 4);
+	BROKER(&b, gleamMoveVariable, CTX, 0, .object = MODULE, .name = "pointer", .where = "", .address = 0x7010, .size = 8,
+	       .flags = variable_flags);
+	BROKER(&b, gleamMoveVariable, CTX_NONE, 0, .name = "", .where = "");
+	BROKER(&b, gleamMoveGlobal, CTX, 0, .address = 0x7010, .words = &flags, .words_size = 1, .data = &word, .data_size = 8);
+	why = move_end(a, &b);
+	if (!*why) {
+		uint64_t got;
+
+		ask_well(&b, MOVE_COPY);
+		ask_well(&b, MOVE_LAST);
+		memcpy(&got, global_data(&b, 1), sizeof(got));
+		CHECK_EQUAL(got, filled_in ? word_of(message(&b, OP_gleamMoveVariable, 0), 8) : word);
+	}
+	session_end(&b);
+	CHECK_EQUAL(process_end(&b, worker), EXIT_DONE);
+	return why;
+}
+
+static void words(struct client *a)
+{
+	load(a, MODULE, function(1));
+	/* The driver has filled in the same pointer. */
+	CHECK_EQUAL(strlen(with_word(a, 0x7000, WORD_FILLED, 0, true)), 0);
+	/* A kernel has put another one there, into the variable or behind it. */
+	CHECK(strstr(with_word(a, 0x7002, WORD_FILLED, 0, false), "(counter) would lie at"));
+	CHECK(strstr(with_word(a, 0x7004, 0, 0, false), "where another one (pointer) points to"));
+	/* A number. */
+	CHECK_EQUAL(strlen(with_word(a, 0x7005, 0, 0, false)), 0);
+	CHECK_EQUAL(strlen(with_word(a, 0x123456789, 0, 0, false)), 0);
+	/* A function's address, which lies elsewhere here: of a constant it is known to be the same function's. */
+	CHECK(strstr(with_word(a, 0x123456789, WORD_FILLED, 0, false), "(pointer) has a function's address at byte 0, 0x123456789, which would be"));
+	CHECK_EQUAL(strlen(with_word(a, 0x123456789, WORD_FILLED, VARIABLE_CONSTANT, true)), 0);
+	CHECK(strstr(with_word(a, 0x123456789, WORD_FILLED | WORD_HELD, VARIABLE_CONSTANT, false), "which memory holds"));
 }
 
 /* Not like the one that the program has begun with. */
@@ -383,6 +432,7 @@ static void test_variables_may_lie_elsewhere(void **state)
 {
 	(void)state;
 	assert_true(session_run(variables, 0));
+	assert_true(session_run(words, 0));
 }
 
 int main(void)

@@ -9,6 +9,8 @@
 #include <cmocka.h>
 
 #include "broker/proto/share.h"
+#include "broker/worker/touch.h"
+#include "broker/worker/variable.h"
 #include "tests/unit/worker_broker.h"
 
 /* ---- what is kept ---- */
@@ -142,13 +144,14 @@ static void modules(struct client *c)
 	CHECK_EQUAL(said(c, OP_gleamMoveGlobal), 0);
 	ask_well(c, MOVE_LAST);
 	/* What is constant and as it was loaded goes by its name alone. */
-	CHECK_EQUAL(said(c, OP_gleamMoveGlobal), 1);
-	CHECK_EQUAL(said(c, OP_gleamMoveVariable), 3);
+	CHECK_EQUAL(said(c, OP_gleamMoveGlobal), 3);
+	CHECK_EQUAL(said(c, OP_gleamMoveVariable), 5);
 	drop(c);
 	grow(c, function(1), 3);
 	CHECK_EQUAL(CALL(c, gleamContextSync, NULL, .index = CTX), 0);
 	ask_well(c, MOVE_LAST);
-	CHECK_EQUAL(said(c, OP_gleamMoveGlobal), 1);
+	/* And what its driver has filled in. */
+	CHECK_EQUAL(said(c, OP_gleamMoveGlobal), 2);
 	r = reader_on(message(c, OP_gleamMoveGlobal, 0), 4096);
 	g.address = get_u64(&r);
 	g.offset = get_u64(&r);
@@ -163,6 +166,94 @@ static void modules(struct client *c)
 	CHECK_EQUAL(CALL(c, gleamContextSync, NULL, .index = CTX), 0);
 	ask_well(c, MOVE_COPY);
 	CHECK_EQUAL(said(c, OP_cuModuleUnload), 1);
+}
+
+/* What has been said of a variable; its name, 0: nothing. */
+struct variable_said {
+	uint64_t address;
+	uint32_t flags;
+	char where[256];
+};
+
+static struct variable_said variable_said(struct client *c, const char *wanted)
+{
+	struct variable_said v = { 0 };
+
+	for (unsigned i = 0; i < said(c, OP_gleamMoveVariable); i++) {
+		struct reader r = reader_on(message(c, OP_gleamMoveVariable, i), 8192);
+		uint64_t address;
+		uint32_t flags;
+
+		get_u64(&r);
+		address = get_u64(&r);
+		get_u64(&r);
+		flags = get_u32(&r);
+		if (strcmp(get_str(&r, 4096), wanted) != 0)
+			continue;
+		v.address = address;
+		v.flags = flags;
+		snprintf(v.where, sizeof(v.where), "%s", get_str(&r, 256));
+		CHECK(!r.fault);
+	}
+	return v;
+}
+
+/* First uses in their order, each once; and who knows where a variable lies. */
+static void uses(struct client *c)
+{
+	uint64_t p = map_memory(c, 4096), lies;
+	struct ans_cuModuleGetGlobal_v2 a;
+	struct variable_said v;
+	char where[64];
+	struct seen *s;
+	struct reader r;
+
+	load(c, MODULE, function(1));
+	ask_well(c, MOVE_COPY);
+	/* With its verdict all of its few functions were asked about. */
+	CHECK_EQUAL(said(c, OP_gleamMoveTouch), 1);
+	CHECK_EQUAL(word_of(message(c, OP_gleamMoveTouch, 0), 0), MODULE);
+	CHECK_EQUAL((uint32_t)word_of(message(c, OP_gleamMoveTouch, 0), 8), TOUCH_ALL);
+	drop(c);
+	for (int i = 0; i < 3; i++) {
+		grow(c, function(1), 1);
+		CHECK_EQUAL(CALL(c, cuModuleGetGlobal_v2, &s, .hmod = MODULE, .name = "counter"), 0);
+	}
+	r = reader_on(s->payload, s->size);
+	get_u32(&r);
+	CHECK(ans_cuModuleGetGlobal_v2_get(&r, &a));
+	ask_well(c, MOVE_COPY);
+	CHECK_EQUAL(said(c, OP_gleamMoveTouch), 2);
+	CHECK_EQUAL(word_of(message(c, OP_gleamMoveTouch, 0), 0), function(1));
+	CHECK_EQUAL((uint32_t)word_of(message(c, OP_gleamMoveTouch, 1), 8), TOUCH_VARIABLE);
+	drop(c);
+
+	ask_well(c, MOVE_LAST);
+	v = variable_said(c, "counter");
+	CHECK_EQUAL(v.address, a.dptr);
+	CHECK_EQUAL(v.flags, VARIABLE_KNOWN);
+	CHECK_EQUAL(variable_said(c, "table").flags, VARIABLE_CONSTANT);
+	v = variable_said(c, "spare");
+	CHECK(v.address && !v.flags);
+	CHECK_EQUAL(variable_said(c, "pointer").flags, 0);
+	drop(c);
+
+	/* Its address comes to lie in memory, and goes again. */
+	SEND(c, cuMemsetD32Async, .hStream = LEGACY, .dstDevice = p + 64, .ui = (uint32_t)v.address, .N = 1);
+	SEND(c, cuMemsetD32Async, .hStream = LEGACY, .dstDevice = p + 68, .ui = (uint32_t)(v.address >> 32), .N = 1);
+	CHECK_EQUAL(CALL(c, gleamContextSync, NULL, .index = CTX), 0);
+	ask_well(c, MOVE_LAST);
+	lies = v.address;
+	v = variable_said(c, "spare");
+	CHECK_EQUAL(v.address, lies);
+	CHECK_EQUAL(v.flags, VARIABLE_HELD);
+	snprintf(where, sizeof(where), "GPU memory at 0x%llx", (unsigned long long)p + 64);
+	CHECK(strcmp(v.where, where) == 0);
+	drop(c);
+	SEND(c, cuMemsetD32Async, .hStream = LEGACY, .dstDevice = p + 64, .ui = (uint32_t)v.address + 9, .N = 1);
+	CHECK_EQUAL(CALL(c, gleamContextSync, NULL, .index = CTX), 0);
+	ask_well(c, MOVE_LAST);
+	CHECK_EQUAL(variable_said(c, "spare").flags, 0);
 }
 
 static void reasons(struct client *c)
@@ -454,6 +545,12 @@ static void test_modules_with_their_variables(void **state)
 	assert_true(session_run(modules, 0));
 }
 
+static void test_first_uses_and_who_knows(void **state)
+{
+	(void)state;
+	assert_true(session_run(uses, 0));
+}
+
 static void test_reasons_not_to(void **state)
 {
 	(void)state;
@@ -498,6 +595,7 @@ int main(void)
 		cmocka_unit_test(test_settings_count_once),
 		cmocka_unit_test(test_graphs_with_their_changes),
 		cmocka_unit_test(test_modules_with_their_variables),
+		cmocka_unit_test(test_first_uses_and_who_knows),
 		cmocka_unit_test(test_links),
 		cmocka_unit_test(test_reasons_not_to),
 		cmocka_unit_test(test_contents_that_have_changed),

@@ -191,6 +191,7 @@ void drop(struct client *c)
 
 const char image[] =
 	".version 7.0\n.target sm_52\n.address_size 64\n.visible .global .align 4 .u32 counter = 20;\n"
+	".visible .global .align 8 .u64 pointer = generic(counter);\n.visible .global .align 8 .u64 spare;\n"
 	".visible .const .align 4 .u32 table[3] = {1, 2, 3};\n"
 	".visible .entry grow(.param .u32 by)\n{\n\t.reg .b32 %r<4>;\n"
 	"\tld.param.u32 %r1, [by];\n\tld.global.u32 %r2, [counter];\n\tadd.u32 %r3, %r2, %r1;\n\tst.global.u32 [counter], %r3;\n\tret;\n}\n";

@@ -66,7 +66,7 @@ void play(struct client *a, struct client *b);
 /* "", or why @b can't be what it was played. Its client is @a's from then on, unless that is NULL. */
 const char *move_end(struct client *a, struct client *b);
 
-/* A module with the variables counter = 20 and table[3], and its function grow(by). */
+/* A module with the variables counter = 20, pointer = &counter, spare and table[3], in this order, and its function grow(by). */
 extern const char image[];
 extern const uint32_t image_size;
 void load(struct client *c, uint64_t module, uint64_t function);
