@@ -79,10 +79,15 @@ CUresult do_cuMemHostAlloc(struct call *call, void **pp, size_t bytesize, unsign
 			       .context = call->context };
 	void *at;
 
-	if (!pp || !bytesize ||
+	if (!pp ||
 	    (Flags & ~(unsigned int)(CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP |
 				     CU_MEMHOSTALLOC_WRITECOMBINED)))
 		return CUDA_ERROR_INVALID_VALUE;
+	/* As the driver: nothing is memory at NULL, which is freed without effect. */
+	if (!bytesize) {
+		*pp = NULL;
+		return CUDA_SUCCESS;
+	}
 	if (bytesize > HOST_SPAN)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	range.start = host_space_take(bytesize);

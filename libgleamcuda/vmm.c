@@ -290,14 +290,29 @@ static bool mappings_whole(uint64_t ptr, uint64_t size)
 	return true;
 }
 
+/* The next mapping that lies in [at, end), or ends behind @at. */
+static bool mapping_next(uint64_t at, uint64_t end, struct range *range_out)
+{
+	return at < end && range_find_next(at, range_out) && range_out->start < end;
+}
+
+/* The driver takes gaps, and ends that are no multiples of pages, as long as no mapping is cut. */
 CUresult do_cuMemUnmap(struct call *call, CUdeviceptr ptr, size_t size)
 {
-	struct msg_gleamVmmUnmap m = { .address = ptr, .size = size };
+	uint64_t end = ptr + size;
 	CUresult result = CUDA_SUCCESS;
-	uint64_t at = ptr;
+	struct range range, reserved;
+	bool any = false;
 
-	if (!mappings_whole(ptr, size))
+	if (!size || size > DEVICE_SPAN || !range_find_reserved(ptr, &reserved))
 		return CUDA_ERROR_INVALID_VALUE;
+	if (end > reserved.start + reserved.size)
+		end = reserved.start + reserved.size;
+	for (uint64_t at = ptr; mapping_next(at, end, &range); at = range.start + range.size, any = true)
+		if (range.kind != RANGE_MAPPED || range.start < ptr || range.start + range.size > end)
+			return CUDA_ERROR_INVALID_VALUE;
+	if (!any)
+		return CUDA_SUCCESS;
 	if (session_of_unit(memory_unit(ptr)) != call->session)
 		call_in(call, context_primary(device_of_unit(memory_unit(ptr))));
 	if (call->context && __atomic_load_n(&call->context->active, __ATOMIC_ACQUIRE)) {
@@ -305,15 +320,14 @@ CUresult do_cuMemUnmap(struct call *call, CUdeviceptr ptr, size_t size)
 		if (result)
 			return result;
 	}
-	result = CALL_SEND(call, gleamVmmUnmap, &m);
-	if (result)
-		return result;
-	while (at < ptr + size) {
-		struct range range;
+	for (uint64_t at = ptr; mapping_next(at, end, &range); at = range.start + range.size) {
+		struct msg_gleamVmmUnmap m = { .address = range.start, .size = range.size };
 
-		if (range_remove(at, false, &range))
+		result = CALL_SEND(call, gleamVmmUnmap, &m);
+		if (result)
+			return result;
+		if (range_remove(range.start, false, &range))
 			break;
-		at += range.size;
 		vmm_put(call, range.owner, &((struct vmm *)range.owner)->maps);
 	}
 	return CUDA_SUCCESS;

@@ -28,8 +28,12 @@ SOFT_API(cuMemHostAlloc, void **pointer, size_t size, unsigned int flags)
 	struct soft_range range = { .kind = SOFT_RANGE_HOST, .device = -1, .flags = flags, .release = host_release };
 
 	SOFT_ENTER(context);
-	if (!pointer || !size || size > HOST_SIZE_MAX || flags & ~HOST_ALLOC_FLAGS)
+	if (!pointer || size > HOST_SIZE_MAX || flags & ~HOST_ALLOC_FLAGS)
 		return CUDA_ERROR_INVALID_VALUE;
+	if (!size) {
+		*pointer = NULL;
+		return CUDA_SUCCESS;
+	}
 	range.backing = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (range.backing == MAP_FAILED)
 		return CUDA_ERROR_OUT_OF_MEMORY;

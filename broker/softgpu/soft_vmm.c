@@ -441,24 +441,37 @@ static bool range_inside(const struct soft_range *range, const void *key)
 	return range->kind == SOFT_RANGE_PHYSICAL && range->size <= *(const uint64_t *)key;
 }
 
+/* Where the next mapping may begin: behind what lies at @at, if @range is it, or at the next granule. */
+static uint64_t mapping_end(uint64_t at, const struct soft_range *range)
+{
+	return at - range->base < range->size ? range->base + range->size : (at | (SOFT_GRANULARITY - 1)) + 1;
+}
+
 SOFT_API(cuMemUnmap, CUdeviceptr pointer, size_t size)
 {
-	uint64_t at = pointer, end = pointer + size;
-	struct soft_range range;
+	struct soft_range range = { .size = 0 };
+	uint64_t end = pointer + size;
+	bool reserved;
 
 	TRY(soft_ready());
 	if (!size || end < pointer)
 		return CUDA_ERROR_INVALID_VALUE;
-	/* All of it must be mappings that lie inside whole; gaps are no mapping. */
-	for (; at < end; at += range.size)
-		if (!soft_map_find(at, &range) || range.kind != SOFT_RANGE_PHYSICAL || range.base != at ||
-		    range.size > end - at)
+	pthread_mutex_lock(&vmm_lock);
+	reserved = reserved_locked(pointer, 1);
+	pthread_mutex_unlock(&vmm_lock);
+	if (!reserved)
+		return CUDA_ERROR_INVALID_VALUE;
+	/* No mapping may be cut; gaps are taken. */
+	for (uint64_t at = pointer; at < end; at = mapping_end(at, &range))
+		if (soft_map_find(at, &range) && (range.kind != SOFT_RANGE_PHYSICAL || range.base < pointer || range.size > end - range.base))
 			return CUDA_ERROR_INVALID_VALUE;
-	for (at = pointer; at < end; at += range.size) {
+	for (uint64_t at = pointer; at < end; at = mapping_end(at, &range)) {
 		SOFT_HELD struct physical *physical = NULL;
 		uint64_t left = end - at;
 		bool last = false;
 
+		if (!soft_map_find(at, &range))
+			continue;
 		if (soft_map_remove(at, range_inside, &left, &range) < 0)
 			return CUDA_ERROR_INVALID_VALUE; /* someone else was faster */
 		physical = (struct physical *)soft_object_find(range.owner, SOFT_PHYSICAL);

@@ -107,7 +107,10 @@ static void flags(void)
 		MUST(cuMemFreeHost(host));
 	}
 	EXPECT(cuMemHostAlloc(&host, 100, 0x80), CUDA_ERROR_INVALID_VALUE);
-	EXPECT(cuMemHostAlloc(&host, 0, 0), CUDA_ERROR_INVALID_VALUE);
+	EXPECT(cuMemHostAlloc(&host, 0, 0x80), CUDA_ERROR_INVALID_VALUE);
+	EXPECT(cuMemHostAlloc(&host, 0, 0), CUDA_SUCCESS);
+	CHECK(!host, "nothing lies at %p", host);
+	EXPECT(cuMemFreeHost(host), CUDA_SUCCESS);
 }
 
 static void registering(void)

@@ -101,7 +101,9 @@ static void batches(void)
 	      (unsigned long long)back[0], (unsigned long long)back[1]);
 	EXPECT(cuStreamBatchMemOp_v2(one, 0, ops, 0), CUDA_SUCCESS);
 	EXPECT(cuStreamBatchMemOp_v2(one, 257, ops, 0), CUDA_ERROR_INVALID_VALUE);
-	EXPECT(cuStreamBatchMemOp_v2(one, 3, NULL, 0), CUDA_ERROR_INVALID_VALUE);
+	/* A driver of NVIDIA's is killed by it. */
+	if (prog_on_gleam())
+		EXPECT(cuStreamBatchMemOp_v2(one, 3, NULL, 0), CUDA_ERROR_INVALID_VALUE);
 	EXPECT(cuStreamBatchMemOp_v2(one, 3, ops, 1), CUDA_ERROR_INVALID_VALUE);
 	ops[1].operation = (CUstreamBatchMemOpType)77;
 	EXPECT(cuStreamBatchMemOp_v2(one, 3, ops, 0), CUDA_ERROR_INVALID_VALUE);

@@ -16,6 +16,8 @@ TOP=${GLEAM_TOP:-$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)}
 OUT=${GLEAM_OUT:-${O:-out}}
 [ "${OUT#/}" != "$OUT" ] || OUT=$TOP/$OUT
 TMP=$(mktemp -d "${TMPDIR:-/tmp}/gleam-e2e-XXXXXX")
+# What programs compile is kept there, and not in the home of who runs the test.
+export CUDA_CACHE_PATH=$TMP/compute-cache
 chmod 755 "$TMP"
 # How long TERM may take before KILL, in tenths of a second.
 E2E_TERM_TENTHS=50
