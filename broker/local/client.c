@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,8 +95,15 @@ void client_unlink(struct client *client)
 void client_leave(struct client *client, bool tell)
 {
 	client_spin(client, false);
-	if (client->move)
-		move_abandon(client->move, "the program's session has ended");
+	if (client->move) {
+		char why[sizeof(client->reason) + 64];
+
+		if (client->state == CLIENT_DEAD)
+			snprintf(why, sizeof(why), "the program's session has ended: %s", client->reason);
+		else
+			snprintf(why, sizeof(why), "pid %d has ended meanwhile: there is nothing left of it that could be moved", client->pid);
+		move_abandon(client->move, why);
+	}
 	client->taken = client->held = client->mending = false;
 	if (!client->server)
 		return;
@@ -255,6 +263,13 @@ static void client_close(struct client *client, bool tell)
 	if (client->bell_armed)
 		ring_wake_fd(client->doorbell);
 	client_settle(client);
+}
+
+bool client_is_gone(const struct client *client)
+{
+	struct pollfd end = { .fd = client->fd };
+
+	return poll(&end, 1, 0) > 0 && (end.revents & (POLLHUP | POLLERR));
 }
 
 void client_gone(struct client *client)

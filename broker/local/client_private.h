@@ -178,6 +178,8 @@ void client_bell_arm(struct client *client);
 /* From its first link to its end, if its program has it so (GLEAM_OFF=spin). */
 void client_spin(struct client *client, bool forbid);
 void client_gone(struct client *client);
+/* Its program has closed its end already, which we hear of in a moment. */
+bool client_is_gone(const struct client *client);
 /* Whose session it is, for the daemon that comes after us. Borrowed. */
 struct baton_name client_baton_name(const struct client *client);
 void client_end(struct client *client, enum session_end end, const char *why);

@@ -163,7 +163,7 @@ static bool drain(struct broker *broker, struct client *asker, uid_t uid, const 
 	struct drainer *drainer;
 
 	if (uid != 0 && uid != geteuid()) {
-		control_refuse(json, "only root and the daemon's own user may drain servers");
+		control_refuse(json, "only root and the daemon's own user may drain servers; gleamctl migrate moves programs of your own");
 		return false;
 	}
 	if (!server) {
@@ -172,14 +172,14 @@ static bool drain(struct broker *broker, struct client *asker, uid_t uid, const 
 	}
 	drainer = calloc(1, sizeof(*drainer));
 	if (!drainer) {
-		control_refuse(json, "out of memory");
+		control_refuse(json, "gleamd has no memory for it");
 		return false;
 	}
 	*drainer = (struct drainer){ .broker = broker, .asker = asker, .server = server };
 	drainer->drain = drain_start(broker, server, drained, drainer);
 	if (!drainer->drain) {
 		drainer_free(drainer);
-		control_refuse(json, "out of memory");
+		control_refuse(json, "gleamd has no memory for it");
 		return false;
 	}
 	place_drain(place, (unsigned)place_server_index(place, server), true, false);

@@ -89,7 +89,8 @@ static int begin(struct broker *broker, struct client *client, bool restore, con
 	else if (client->kernel && *client->kernel->server && strcmp(server_name(to), client->kernel->server) != 0)
 		snprintf(why, why_size, "pid %d has come by a device of server %s, and may use no other", client->pid, client->kernel->server);
 	else if (gpu && server_report(to) && gpu->number >= server_report(to)->gpu_count)
-		snprintf(why, why_size, "%s has %u GPUs, numbered from 0", server_name(to), server_report(to)->gpu_count);
+		snprintf(why, why_size, "%s has %u GPU%s, numbered from 0", server_name(to), server_report(to)->gpu_count,
+			 server_report(to)->gpu_count == 1 ? "" : "s");
 	else
 		return move_load(broker, client, to, gpu ? (int)gpu->number : -1, fd, heard, asker, why, why_size);
 	fd_close(&fd);

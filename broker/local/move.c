@@ -162,6 +162,9 @@ void move_failed(struct move *move, const char *format, ...)
 	va_start(args, format);
 	vsnprintf(why, sizeof(why), format, args);
 	va_end(args);
+	/* Whatever its servers make of that, which hear of it in their own time. */
+	if (client_is_gone(move->client))
+		snprintf(why, sizeof(why), "pid %d has ended meanwhile: there is nothing left of it that could be moved", move->client->pid);
 	/* One that has no worker has no ring that would have to be given back. */
 	if (!move->loader)
 		client_mend(move->client);
@@ -185,12 +188,16 @@ bool move_poll(struct move *move)
 		return true;
 	move_seen_tell(move);
 	if (__atomic_load_n(&move->broken, __ATOMIC_ACQUIRE)) {
-		move_failed(move, "%s sent a frame that can't be", move->to_name);
+		move_failed(move, "%s sent a frame that can't be: is its gleamd of the same version as this one?", move->to_name);
 		return true;
 	}
 	if (any)
 		move->moved_ns = now;
 	switch (move->stage) {
+	case STAGE_LINK:
+		if (move_new_look(move))
+			return true;
+		break;
 	case STAGE_REST:
 		/* What was said is with the new worker, or nearly, before more is asked for. */
 		if (now < move->rest_ns || move_queue_is_long(move) || (move->last && !move_new_has_all(move)))
@@ -277,7 +284,8 @@ static void move_timer(void *arg)
 
 	/* A file may be large, and its disk slow. */
 	if (now - move->moved_ns > stuck_ns && move->stage != STAGE_REST && move->stage != STAGE_OPEN) {
-		move_failed(move, "nothing happened for %u s", (unsigned)(stuck_ns / NS_PER_S));
+		move_failed(move, "nothing happened for %u s%s%s; the logs of both servers' gleamd tell what they wait for", (unsigned)(stuck_ns / NS_PER_S),
+			    move->to ? " on the way to " : "", move->to_name);
 		return;
 	}
 	news_tell(move);
@@ -294,7 +302,7 @@ static void move_timer(void *arg)
 void move_link_lost(struct move *move, struct server *server, const char *why)
 {
 	if (move->stage != STAGE_OVER && move->to == server && move->on_link)
-		move_failed(move, "the link to %s is lost: %s", move->to_name, why);
+		move_failed(move, "the link to %s is lost: %s; try again when gleamctl servers tells that it is there", move->to_name, why);
 }
 
 /* ---- the beginning ---- */
@@ -313,21 +321,28 @@ static void move_begin(void *arg)
 
 int move_may(const struct client *client, char *why, size_t why_size)
 {
+	if (client->state == CLIENT_DEAD) {
+		snprintf(why, why_size, "pid %d has lost its GPU and can't have it back: %.150s; it has to be started again", client->pid, client->reason);
+		return -ESRCH;
+	}
 	if (client->state != CLIENT_LIVE) {
-		snprintf(why, why_size, "pid %d has no live session", client->pid);
+		snprintf(why, why_size, "pid %d has no worker yet; try again when gleamctl clients tells that it is live", client->pid);
 		return -ESRCH;
 	}
 	if (client->move) {
-		snprintf(why, why_size, "pid %d is being moved already", client->pid);
+		snprintf(why, why_size, "pid %d is being moved already, saved or restored; gleamctl clients tells when it is live again", client->pid);
 		return -EALREADY;
 	}
 	if (client->limited) {
 		snprintf(why, why_size, "pid %d may use single devices (/dev/gleam<N>) alone, and gleamd was restarted since it was given "
-			 "them: it stays", client->pid);
+			 "them: it stays until it is started again", client->pid);
 		return -EOPNOTSUPP;
 	}
 	if (!client->on_link || client->resuming) {
-		snprintf(why, why_size, "pid %d has no link to its server at the moment", client->pid);
+		snprintf(why, why_size, "pid %d has no link to %s at the moment%s%.100s; %s", client->pid, server_name(client->server),
+			 *client->reason ? ": " : "", client->reason,
+			 client->saved.there ? "gleamctl restore lets it go on elsewhere, from its checkpoint" :
+					       "try again when gleamctl clients tells that it is live");
 		return -EAGAIN;
 	}
 	return 0;
@@ -379,7 +394,7 @@ int move_start(struct broker *broker, struct client *client, struct server *to, 
 	if (err)
 		return err;
 	if (!move_new(broker, client, to, gpu, STAGE_LINK, hear, arg)) {
-		snprintf(why, why_size, "out of memory");
+		snprintf(why, why_size, "gleamd has no memory for it");
 		return -ENOMEM;
 	}
 	log_info("pid %d (%s): is moved from %s to %s", client->pid, client->program, server_name(client->server), server_name(to));

@@ -143,7 +143,8 @@ int move_ask(struct broker *broker, struct client *client, struct server *to, in
 		return refuse(-ENOENT, why, why_size,
 			      "no other server is known than the one that it uses; name that to move it to another worker there");
 	if (gpu >= 0 && server_report(to) && (unsigned)gpu >= server_report(to)->gpu_count)
-		return refuse(-ENOENT, why, why_size, "%s has %u GPUs, numbered from 0", server_name(to), server_report(to)->gpu_count);
+		return refuse(-ENOENT, why, why_size, "%s has %u GPU%s, numbered from 0", server_name(to), server_report(to)->gpu_count,
+			      server_report(to)->gpu_count == 1 ? "" : "s");
 	if (client->kernel && *client->kernel->server && strcmp(server_name(to), client->kernel->server) != 0)
 		return refuse(-EPERM, why, why_size, "pid %d has come by a device of server %s, and may use no other", client->pid,
 			      client->kernel->server);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "broker/lib/clock.h"
 #include "broker/lib/log.h"
 #include "broker/local/broker.h"
 #include "broker/local/cache.h"
@@ -15,6 +16,7 @@
 #include "gen/msg.h"
 #include "gen/ops.h"
 
+#define MOVE_GPUS_NS   (5 * NS_PER_S) /* for a server to find its GPUs */
 #define MOVE_QUEUE_MAX (8u << 20) /* said and not yet taken by the new worker: then the old one isn't asked on */
 
 /* ---- commands for it ---- */
@@ -26,7 +28,7 @@ void move_queue_add(struct move *move, const void *frame, uint32_t size)
 	if (move->saver) {
 		move->bytes += size;
 		if (!saver_put(move->saver, frame, size))
-			move_failed(move, "out of memory on this machine");
+			move_failed(move, "gleamd has no memory for it");
 		return;
 	}
 	if (move->queue_at == move->queue_size)
@@ -36,7 +38,7 @@ void move_queue_add(struct move *move, const void *frame, uint32_t size)
 		uint8_t *queue = realloc(move->queue, more);
 
 		if (!queue) {
-			move_failed(move, "out of memory on this machine");
+			move_failed(move, "gleamd has no memory for it");
 			return;
 		}
 		move->queue = queue;
@@ -94,7 +96,7 @@ void move_new_end(struct move *move)
 
 	/* Its work is done by now, and told: the last of it may have been so a moment ago. */
 	if (move->client->direct && !client_direct_stand(move->client)) {
-		move_failed(move, "its memory says what can't be of its rings");
+		move_failed(move, "the program has written nonsense into its command ring, and can't be moved");
 		return;
 	}
 
@@ -163,13 +165,13 @@ static void new_frame(struct move *move, const uint8_t *frame, uint32_t size)
 		return;
 	memcpy(&hdr, frame, sizeof(hdr));
 	if (hdr.size != size || !seen_add(move, 0, size)) {
-		move_failed(move, "%s sent a frame that can't be", move->to_name);
+		move_failed(move, "%s sent a frame that can't be: is its gleamd of the same version as this one?", move->to_name);
 		return;
 	}
 	if (move->stage >= STAGE_AGAIN && move->replay && (hdr.kind == FRAME_NOTICE ? hdr.op != NOTICE_MOVE : hdr.seq != 0)) {
 		move->moved_ns = loop_now_ns(move->loop);
 		if (!replay_frame(move->replay, frame, size))
-			move_failed(move, "%s sent a frame that can't be", move->to_name);
+			move_failed(move, "%s sent a frame that can't be: is its gleamd of the same version as this one?", move->to_name);
 		return;
 	}
 	if (hdr.kind == FRAME_NOTICE && hdr.op == NOTICE_MOVE) {
@@ -193,7 +195,7 @@ static void new_frame(struct move *move, const uint8_t *frame, uint32_t size)
 		struct ans_gleamMoveBegin a = { 0 };
 
 		if (result || !ans_gleamMoveBegin_get(&r, &a))
-			move_failed(move, "%s can't take it (%u)", move->to_name, result);
+			move_failed(move, "%s can't take it (its worker answers %u); the log of its gleamd says why", move->to_name, result);
 		else
 			new_says_no(move, a.reason, a.reason_size);
 	} else if (hdr.op == OP_gleamMoveEnd) {
@@ -203,7 +205,7 @@ static void new_frame(struct move *move, const uint8_t *frame, uint32_t size)
 		if (move->stage != STAGE_END)
 			move_failed(move, "%s was told to end before all was said", move->to_name);
 		else if (result || !ans_gleamMoveEnd_get(&r, &a))
-			move_failed(move, "%s can't take it (%u)", move->to_name, result);
+			move_failed(move, "%s can't take it (its worker answers %u); the log of its gleamd says why", move->to_name, result);
 		else if (!new_says_no(move, a.reason, a.reason_size))
 			move->stage = move->replay ? STAGE_AGAIN : STAGE_ALIGN;
 	}
@@ -241,7 +243,7 @@ int move_message(struct mirror *mirror, const struct link_hdr *hdr, struct reade
 		if (body->fault || end != END_NONE) {
 			move->on_link = false;
 			link_mirror_remove(move->link, &move->mirror);
-			move_failed(move, "%s: %s", move->to_name, *why ? why : "it refused without a reason");
+			move_failed(move, "%s: %s", move->to_name, *why ? why : "it refuses without a reason; the log of its gleamd may have one");
 			return 0;
 		}
 		move->stage = move->loader ? STAGE_PLAY : STAGE_REST;
@@ -281,7 +283,7 @@ int move_message(struct mirror *mirror, const struct link_hdr *hdr, struct reade
 
 		const char *why = get_str(body, LINK_TEXT_MAX);
 
-		move_failed(move, "%s: %s", move->to_name, *why ? why : "its new worker has ended");
+		move_failed(move, "%s: %s", move->to_name, *why ? why : "its new worker has ended; the log of its gleamd says why");
 		return 0;
 	}
 	default:
@@ -324,10 +326,33 @@ static void move_linked(struct server_waiter *waiter, struct server *server, int
 
 	if (move->stage != STAGE_LINK)
 		return;
-	if (err)
-		move_failed(move, "%s can't be reached: %s", move->to_name, why);
-	else
+	if (err) {
+		move_failed(move, "%s can't be reached: %s; gleamctl doctor looks for the cause", move->to_name, why);
+	} else if (move->gpu < 0) {
 		move_attach(move);
+	} else {
+		move->reached = true;
+		loop_nudge(move->loop);
+	}
+}
+
+bool move_new_look(struct move *move)
+{
+	const struct report *report;
+
+	if (!move->reached)
+		return false;
+	report = server_report(move->to);
+	/* Its first report may come before it has found them. */
+	if (report && !report->gpu_count && loop_now_ns(move->loop) - move->moved_ns < MOVE_GPUS_NS)
+		report = NULL;
+	if (!server_link(move->to))
+		move_failed(move, "the link to %s is lost; try again when gleamctl servers tells that it is there", move->to_name);
+	else if (report && (unsigned)move->gpu >= report->gpu_count)
+		move_failed(move, "%s has %u GPU%s, numbered from 0", move->to_name, report->gpu_count, report->gpu_count == 1 ? "" : "s");
+	else if (report)
+		move_attach(move);
+	return report || move->stage == STAGE_OVER;
 }
 
 void move_new_reach(struct move *move)

@@ -60,7 +60,7 @@ static void old_give(struct move *move, uint64_t rest_ns)
 bool move_direct_stand(struct move *move)
 {
 	if (!client_direct_stand(move->client)) {
-		move_failed(move, "its memory says what can't be of its rings");
+		move_failed(move, "the program has written nonsense into its command ring, and can't be moved");
 		return false;
 	}
 	if (wire_can_fill(move->client->c2n.at))
@@ -85,14 +85,15 @@ static void old_said(struct move *move, const struct ans_gleamMoveOut *a, uint32
 	move->left = a->left;
 	if (result || (a->code && a->code != MOVE_NOT_READY && a->code != MOVE_WANTS_CLIENT)) {
 		move->refused = !move->checked;
-		move_failed(move, "%s", *reason ? reason : "the old worker can't say what it is");
+		move_failed(move, "%s", *reason ? reason : "its worker can't say what it is; the log of its gleamd says why");
 		return;
 	}
 	if (a->code) {
 		/* Work isn't done: it goes on, and is looked at again soon. */
 		snprintf(move->drain_why, sizeof(move->drain_why), "%s", reason);
 		if (now - move->drain_ns > MOVE_DRAIN_NS) {
-			move_failed(move, "its work did not come to an end within %u s: %s", (unsigned)(MOVE_DRAIN_NS / NS_PER_S), reason);
+			move_failed(move, "its work did not come to an end within %u s: %s; it goes on where it is, try again when it has less under way",
+				    (unsigned)(MOVE_DRAIN_NS / NS_PER_S), reason);
 			return;
 		}
 		/* Behind what waits for a function of the host is nothing that would end before the program has gone on. */
@@ -155,7 +156,7 @@ bool move_frame(struct move *move, const uint8_t *frame, uint32_t size)
 			return true;
 		memcpy(&inner, frame + sizeof(hdr), sizeof(inner));
 		if (inner.size != size - sizeof(hdr) || inner.kind != FRAME_COMMAND || (inner.flags & (FRAME_BULK_UP | FRAME_BULK_DOWN)))
-			move_failed(move, "the old worker has said nonsense");
+			move_failed(move, "%s has said nonsense: is its gleamd of the same version as this one?", move->from_name);
 		else
 			old_says(move, &inner, frame + sizeof(hdr));
 		return true;
@@ -165,7 +166,7 @@ bool move_frame(struct move *move, const uint8_t *frame, uint32_t size)
 			return true;
 		move->moved_ns = loop_now_ns(move->loop);
 		if (!move_way_aside(move, frame + sizeof(hdr), size - (uint32_t)sizeof(hdr)))
-			move_failed(move, "contents have been lost between %s and %s", move->from_name, move->to_name);
+			move_failed(move, "contents have been lost between %s and %s; it goes on where it is, try again", move->from_name, move->to_name);
 		return true;
 	}
 	if (hdr.kind != FRAME_REPLY || hdr.seq != 0)

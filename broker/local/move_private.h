@@ -63,6 +63,7 @@ struct move {
 	struct server_waiter waiter;
 	struct link *link; /* while on_link */
 	bool on_link;
+	bool reached; /* STAGE_LINK: there is a link, and the new server has yet to tell what GPUs it has */
 	uint8_t token[RESUME_TOKEN_SIZE];
 	int gpu;
 	enum move_stage stage;
@@ -139,6 +140,8 @@ void move_old_ask(struct move *move);
 /* move_new.c */
 /* A link to it; then a worker there. */
 void move_new_reach(struct move *move);
+/* There is a link: a worker, as soon as it is known whether the server has the GPU that was asked for. True: something moved. */
+bool move_new_look(struct move *move);
 /* It is let go, with its link. */
 void move_new_leave(struct move *move);
 /* A command for it, of @size bytes; or for the file. */

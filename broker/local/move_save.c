@@ -71,7 +71,7 @@ int move_save(struct broker *broker, struct client *client, int fd, move_hear *h
 	if (memcmp(client->identity, info.identity, sizeof(info.identity)) == 0 &&
 	    getrandom(client->identity, sizeof(client->identity), 0) != (ssize_t)sizeof(client->identity)) {
 		close(fd);
-		snprintf(why, why_size, "no random number");
+		snprintf(why, why_size, "the system gives gleamd no random number");
 		return -EIO;
 	}
 	memcpy(info.identity, client->identity, sizeof(info.identity));
@@ -79,7 +79,7 @@ int move_save(struct broker *broker, struct client *client, int fd, move_hear *h
 	move = move_new(broker, client, NULL, -1, STAGE_REST, hear, arg);
 	if (!move) {
 		close(fd);
-		snprintf(why, why_size, "out of memory");
+		snprintf(why, why_size, "gleamd has no memory for it");
 		return -ENOMEM;
 	}
 	move->info = info;
@@ -87,7 +87,7 @@ int move_save(struct broker *broker, struct client *client, int fd, move_hear *h
 	if (!move->saver) {
 		move->hear = NULL;
 		move_over(move, false, "out of memory");
-		snprintf(why, why_size, "out of memory");
+		snprintf(why, why_size, "gleamd has no memory for it");
 		return -ENOMEM;
 	}
 	log_info("pid %d (%s): a checkpoint is made on %s", client->pid, client->program, move->from_name);
@@ -104,30 +104,30 @@ static bool load_fits(struct move *move, char *why, size_t why_size)
 	const char *trouble;
 
 	if (!client->saved.there || memcmp(info->identity, client->identity, sizeof(info->identity)) != 0) {
-		snprintf(why, why_size, "the checkpoint is of another session (pid %u, %.100s), or of a gleamd that was restarted since", info->pid,
+		snprintf(why, why_size, "the checkpoint is of another session (pid %u, %.100s), or of a gleamd that was restarted since: name the folder of this program's own", info->pid,
 			 info->program);
 		return false;
 	}
 	if (info->sequence != client->saved.sequence || info->position != client->saved.position) {
-		snprintf(why, why_size, "pid %d has a newer checkpoint than this one: what came after this one isn't known any more", client->pid);
+		snprintf(why, why_size, "pid %d has a newer checkpoint than this one: name the folder of that, since what came after this one isn't known any more", client->pid);
 		return false;
 	}
 	trouble = client_lasts(client);
 	if (trouble) {
-		snprintf(why, why_size, "pid %d has gone on since the checkpoint by %" PRIu64 " commands, which can't be done again: %s", client->pid,
+		snprintf(why, why_size, "pid %d has gone on since the checkpoint by %" PRIu64 " commands, which can't be done again: %s; it has to be started again", client->pid,
 			 client->seq - info->sequence, trouble);
 		return false;
 	}
 	if (client->seq == info->sequence)
 		return true;
 	if (!wire_can_fill(client->c2n.at)) {
-		snprintf(why, why_size, "the program has stopped at a place of its command ring where no other worker can go on");
+		snprintf(why, why_size, "the program has stopped at a place of its command ring where no other worker can go on; it has to be started again");
 		return false;
 	}
 	/* It gets bytes for the program before the program does. */
 	move->replay = replay_new(client->record, &move->mirror);
 	if (!move->replay || shm_make(&move->mirror.shm, protocol_hash, (uint32_t)client->pid)) {
-		snprintf(why, why_size, "out of memory");
+		snprintf(why, why_size, "gleamd has no memory for it");
 		return false;
 	}
 	__atomic_store_n(&move->mirror.live, true, __ATOMIC_RELEASE);
@@ -196,19 +196,19 @@ int move_load(struct broker *broker, struct client *client, struct server *to, i
 	int err = 0;
 
 	if (client->state != CLIENT_LIVE || client->direct) {
-		snprintf(why, why_size, "pid %d has no session that could go on", client->pid);
+		snprintf(why, why_size, "pid %d has no session that could go on: one that has ended, or never had a checkpoint, has to be started again", client->pid);
 		err = -ESRCH;
 	} else if (client->on_link || !client->lost_ns) {
 		snprintf(why, why_size, "pid %d has its worker on %s, and needs no checkpoint; gleamctl migrate moves it", client->pid,
 			 server_name(client->server));
 		err = -EALREADY;
 	} else if (client->move) {
-		snprintf(why, why_size, "pid %d is being restored already", client->pid);
+		snprintf(why, why_size, "pid %d is being restored already; gleamctl clients tells when it is live again", client->pid);
 		err = -EBUSY;
 	} else {
 		move = move_new(broker, client, to, gpu, STAGE_OPEN, hear, arg);
 		if (!move) {
-			snprintf(why, why_size, "out of memory");
+			snprintf(why, why_size, "gleamd has no memory for it");
 			err = -ENOMEM;
 		}
 	}
@@ -220,7 +220,7 @@ int move_load(struct broker *broker, struct client *client, struct server *to, i
 	if (!move->loader) {
 		move->hear = NULL;
 		move_abandon(move, "out of memory");
-		snprintf(why, why_size, "out of memory");
+		snprintf(why, why_size, "gleamd has no memory for it");
 		return -ENOMEM;
 	}
 	client_waits(client, false);

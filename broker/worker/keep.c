@@ -2,6 +2,7 @@
 /* What a session is made of. Executor thread; see keep.h. */
 #include "broker/worker/keep.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -235,13 +236,13 @@ static struct entry *entry_add(struct worker *w, uint64_t key, const void *frame
 	if (k->count >= k->sweep_at)
 		keep_sweep(w);
 	if (size > KEEP_FRAME_MAX || k->bytes + size > KEEP_BYTES_MAX) {
-		trouble(w, size > KEEP_FRAME_MAX ? "one of its commands is too long to be played again" :
-						   "it has made and changed more objects than can be remembered");
+		trouble(w, size > KEEP_FRAME_MAX ? "one of its commands is too long to be played again; it stays until it is started again" :
+						   "it has made and changed more objects than can be remembered; it stays until it is started again");
 		return NULL;
 	}
 	e = calloc(1, sizeof(*e) + size);
 	if (!e) {
-		trouble(w, "its worker was out of memory for what would have to be moved");
+		trouble(w, "its server had too little memory to remember what would have to be moved; it stays until it is started again");
 		return NULL;
 	}
 	e->key = key;
@@ -504,7 +505,9 @@ void keep_frame(struct worker *w, const struct frame_hdr *hdr, const uint8_t *fr
 		break;
 	default:
 		note(w, "%s: a session that used it doesn't move", op_info[hdr->op].name);
-		trouble(w, "it has used a function that can't be moved yet");
+		snprintf(w->keep->used, sizeof(w->keep->used), "it has used what can't be moved yet (%s); it stays until it is started again",
+			 op_info[hdr->op].name);
+		trouble(w, w->keep->used);
 		break;
 	}
 }
@@ -741,7 +744,7 @@ bool keep_say(struct worker *w)
 		e->said = true;
 		if (entry_hdr(e)->op == OP_gleamLoadAgain) {
 			if (!e->image) {
-				trouble(w, "an image of its modules is not there any more");
+				trouble(w, "an image of its modules is not there any more; it stays until it is started again");
 				return false;
 			}
 			image_say(w, e);

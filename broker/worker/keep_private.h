@@ -56,6 +56,7 @@ struct keep {
 	uint64_t closed;   /* contexts that were said and have been closed since, by index */
 	uint32_t resources; /* that there were after the last command */
 	const char *trouble;
+	char used[192]; /* what that may be */
 	struct placing *placing; /* where variables lie, for the last turn of a move; NULL: there is none, or it isn't good any more */
 };
 

@@ -115,7 +115,7 @@ struct move_array *move_array_new(const CUDA_ARRAY3D_DESCRIPTOR *desc, uint32_t 
 	}
 	if (bytes > BYTES_MAX)
 		return NULL;
-	*why = "its worker has no memory for the move";
+	*why = "its server has too little memory for the move (of the machine, not of the GPU)";
 	a = calloc(1, sizeof(*a) + boxes * sizeof(a->hashes[0]));
 	if (!a)
 		return NULL;

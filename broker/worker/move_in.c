@@ -81,14 +81,14 @@ CUresult worker_do_gleamMoveBegin(struct worker *w, struct cmd *cmd, const struc
 	if (m->ordinals & ~all) {
 		snprintf(reason, sizeof(reason), "it has fewer GPUs than the program sees");
 	} else if (w->snapshot->driver_version != m->driver) {
-		snprintf(reason, sizeof(reason), "its driver is of version %u, and the program has begun with %u",
+		snprintf(reason, sizeof(reason), "its driver is of version %u, and the program has begun with %u: name a server with the same",
 			 w->snapshot->driver_version, m->driver);
 	} else {
 		for (uint32_t i = 0; i < w->device_count; i++)
 			if (m->ordinals & 1ull << i)
 				move_device_put(w, i, &list);
 		if (list.at != m->devices_size || memcmp(devices, m->devices, list.at) != 0)
-			snprintf(reason, sizeof(reason), "its GPU (%s) isn't like the one that the program has begun with",
+			snprintf(reason, sizeof(reason), "its GPU (%.100s) isn't like the one that the program has begun with: name a server with the same model (gleamctl servers)",
 				 w->snapshot->devices[0].name);
 	}
 	if (reason[0]) {

@@ -278,7 +278,7 @@ static const char *failed_context(struct worker *w)
 	for (uint32_t i = 0; i < SESSION_CONTEXTS; i++)
 		failed |= w->contexts[i].open && (fault_is_sticky(w->contexts[i].latched) || w->contexts[i].faulted);
 	pthread_mutex_unlock(&w->lock);
-	return failed ? "a kernel of it has failed: its context is lost, and there is nothing that could be moved" : NULL;
+	return failed ? "a kernel of it has failed: its context is lost, and there is nothing that could be moved until it has begun another one" : NULL;
 }
 
 /* Failures that the program is still to be told. */
@@ -357,19 +357,19 @@ static CUresult move_copy(struct worker *w, uint64_t limit, bool last, struct an
 	uint64_t start = limit;
 
 	if (!moves(w)) {
-		*why = "its worker has no memory for the move";
+		*why = "its server has too little memory for the move (of the machine, not of the GPU)";
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	if (!w->move->begun) {
 		if (!begin_say(w)) {
-			*why = "its devices can't be described";
+			*why = "its devices can't be described: it has more of them than a move can carry";
 			return CUDA_ERROR_NOT_SUPPORTED;
 		}
 		w->move->begun = true;
 	}
 	/* Memory first: textures lie over it. */
 	if (!grants_say(w) || !vmms_say(w)) {
-		*why = "its worker has no memory for the move";
+		*why = "its server has too little memory for the move (of the machine, not of the GPU)";
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	if (!keep_say(w)) {
@@ -389,12 +389,12 @@ static CUresult move_copy(struct worker *w, uint64_t limit, bool last, struct an
 	host_ranges_say(w);
 	if (!grants_contents_say(w, &limit, &a->left, &a->total) || !vmms_contents_say(w, &limit, &a->left, &a->total) ||
 	    !keep_arrays_say(w, &limit, &a->left, &a->total) || !host_contents_say(w, &limit, &a->left, &a->total)) {
-		*why = "memory can't be read";
+		*why = "memory can't be read: the driver of its GPU refuses that, as after a failure of the GPU";
 		return CUDA_ERROR_UNKNOWN;
 	}
 	/* Variables belong to modules; kernels change them, so they are read when none runs. Who points to them is known when all has been read. */
 	if (last && limit && a->left == 0 && !variables_say(w, &limit, &a->left)) {
-		*why = "variables of its modules can't be read";
+		*why = "variables of its modules can't be read: the driver of its GPU refuses that, as after a failure of the GPU";
 		return CUDA_ERROR_UNKNOWN;
 	}
 	if (last && limit == 0 && a->left == 0)

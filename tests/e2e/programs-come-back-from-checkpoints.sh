@@ -65,6 +65,8 @@ steps=3000
 cuda carried $steps 5 >"$TMP/still-on.out" || fail "$(tail -3 "$TMP/still-on.out")"
 start goes carried $steps 5 "$TMP/there" "$TMP/on-there"
 unset CARRIED_SAFE CARRIED_QUIET
+# Host functions beside all sorts of work: none is lost, and none runs twice.
+CHECKSUM_UNMAPPED=1 start calls checksum 10 6 40 "$TMP/called"
 touch "$TMP/there"
 start clock carried clock "$TMP/enough"
 cuda train 200 - 8 1 >"$TMP/still-train.out" || fail "$(tail -3 "$TMP/still-train.out")"
@@ -72,7 +74,7 @@ start train train 200 "$TMP/trained" 8 1
 for name in pauses other; do
 	wait_for 30 grep -q '^step: it pauses' "$TMP/$name.log" || fail "$name does not pause: $(tail -3 "$TMP/$name.log")"
 done
-for name in busy goes clock train; do
+for name in busy goes clock train calls; do
 	wait_for 30 grep -qE '^(step|loss 9 )' "$TMP/$name.log" || fail "$name does not start"
 done
 pid=$(bg_pid pauses)
@@ -95,7 +97,7 @@ same "mode of the folder" 700 "$(stat -c %a "$TMP/c")"
 [ ! -e "$TMP/c/checkpoint.new" ] || fail "the temporary file is left"
 ctl checkpoint "$(bg_pid other)" "$TMP/other" --json >"$TMP/ctl.json" || fail "$(cat "$TMP/ctl.json")"
 python3 "$TOP/tests/lib/schema.py" "$TOP/docs/json/gleamctl.schema.json" checkpoint "$TMP/ctl.json" || fail "$(cat "$TMP/ctl.json")"
-for name in busy goes clock train; do
+for name in busy goes clock train calls; do
 	ctl checkpoint "$(bg_pid $name)" "$TMP/$name.d" >"$TMP/ctl.out" || fail "$name: $(cat "$TMP/ctl.out")"
 done
 cp -r "$TMP/train.d" "$TMP/older.d"
@@ -129,6 +131,12 @@ ctl restore "$(bg_pid goes)" "$TMP/goes.d" b >"$TMP/ctl.out" || fail "$(cat "$TM
 say "$(cat "$TMP/ctl.out"); $(grep -c '' "$TMP/goes.log") steps were told"
 is_state "$(bg_pid goes)" live || fail "goes is $(state_of "$(bg_pid goes)")"
 # In the middle of its steps.
+ctl restore "$(bg_pid calls)" "$TMP/calls.d" b >"$TMP/ctl.out" || fail "$(cat "$TMP/ctl.out")"
+say "$(cat "$TMP/ctl.out")"
+steps_of_calls=$(grep -c step "$TMP/calls.log")
+wait_for 20 eval '[ $(grep -c step "$TMP/calls.log") -gt '"$steps_of_calls"' ]' || fail "calls does not go on: $(tail -3 "$TMP/calls.log")"
+touch "$TMP/called"
+right calls
 ctl restore "$(bg_pid train)" "$TMP/train.d" b >"$TMP/ctl.out" || fail "$(cat "$TMP/ctl.out")"
 touch "$TMP/trained"
 right train
@@ -167,7 +175,7 @@ bad "it\|the checkpoint is of another session (pid $(bg_pid other)"
 refused "there is no server" restore "$pid" "$TMP/c" nowhere
 refused "none can't be reached" restore "$pid" "$TMP/c" none
 is_state "$pid" held || fail "it is $(state_of "$pid") after a server that isn't there"
-refused "has 1 GPUs" restore "$pid" "$TMP/c" b:7
+refused "has 1 GPU, numbered from 0" restore "$pid" "$TMP/c" b:7
 if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
 	same "another user reads it" 1 "$(status_of setpriv --reuid 65533 --regid 65533 --clear-groups cat "$TMP/c/checkpoint")"
 fi

@@ -93,7 +93,7 @@ start_bg secret env GLEAM_SERVER=gpu LD_LIBRARY_PATH="$OUT/lib" "$OUT/tests/cuda
 wait_for 20 grep -q written "$TMP/secret.log"
 refused "small: its GPU has too little free memory" "$(bg_pid secret)" small
 stop_bg secret KILL || true
-refused "small has 1 GPUs" "$pid" small:7
+refused "small has 1 GPU, numbered from 0" "$pid" small:7
 if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
 	chmod 666 "$TMP/gleamd.sock"
 	same "another user's wish" 1 "$(status_of setpriv --reuid 65533 --regid 65533 --clear-groups "$OUT/bin/gleamctl" migrate "$pid" b \

@@ -97,6 +97,9 @@ kills() {
 		grep -q ': CUDA_ERROR_[A-Z_]* (' "$TMP/train.log" || fail "$party, $step: no clean error: status $status, $(tail -2 "$TMP/train.log")"
 		what=$(grep -o 'CUDA_ERROR_[A-Z_]*' "$TMP/train.log" | head -1)
 	fi
+	# Whoever asked for the move hears that, and not what its servers make of it.
+	[ "$party" != program ] || grep -qE "pid $pid has ended meanwhile|^moved from a to b" "$TMP/migrate.log" ||
+		fail "$party, $step: $(cat "$TMP/migrate.log")"
 	case $party:$step in
 	target-*:switch) ;;
 	target-*) [ $status = 0 ] || fail "$party, $step: the source was alive, and it got $what" ;;

@@ -514,7 +514,7 @@ static void unreadable(struct client *c)
 	c->fake.plan("cuMemcpyDtoHAsync_v2", CUDA_ERROR_UNKNOWN, 0);
 	out = ask(c, MOVE_COPY, MIB);
 	CHECK_EQUAL(out.code, CUDA_ERROR_UNKNOWN);
-	CHECK(strcmp(out.reason, "memory can't be read") == 0);
+	CHECK(strstr(out.reason, "memory can't be read") == out.reason);
 	CHECK_EQUAL(ask(c, MOVE_FORGET, 0).code, 0);
 	drop(c);
 	ask_well(c, MOVE_COPY);
