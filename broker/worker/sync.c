@@ -153,7 +153,8 @@ static void host_call_passed(struct worker *w, struct join *join)
 	free(join);
 }
 
-static struct host_calls *calls_new(struct worker *w)
+/* Leaves w->host_calls NULL where there is no memory. */
+static void calls_new(struct worker *w)
 {
 	struct host_calls *calls = calloc(1, sizeof(*calls));
 
@@ -161,7 +162,6 @@ static struct host_calls *calls_new(struct worker *w)
 		pthread_mutex_init(&calls->lock, NULL);
 	/* From here on the completion thread reads it. */
 	__atomic_store_n(&w->host_calls, calls, __ATOMIC_RELEASE);
-	return calls;
 }
 
 CUresult worker_do_gleamHostFunc(struct worker *w, struct cmd *cmd, const struct msg_gleamHostFunc *m)
@@ -174,7 +174,7 @@ CUresult worker_do_gleamHostFunc(struct worker *w, struct cmd *cmd, const struct
 	CUresult r;
 
 	if (!w->host_calls)
-		w->host_calls = calls_new(w);
+		calls_new(w);
 	call = calloc(1, sizeof(*call));
 	join = calloc(1, sizeof(*join));
 	wait = wait_new(w, WAIT_HOST_CALL, cmd->hdr);
