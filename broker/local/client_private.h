@@ -85,16 +85,12 @@ struct client {
 	/* for the scheduler, since the session is live */
 	bool placed;
 	uint64_t live_ns;
-	uint64_t bulk_ns;     /* with bytes that wait for a lane */
-	uint64_t polled_ns;   /* when that was looked at last */
-	bool bulk_was;	      /* and whether it was so */
 	uint64_t uploaded;    /* bytes of commands and pieces, whether the cache had them or not */
 	uint64_t memory_most; /* bytes of device memory */
-	/* what it used on other servers, before it was moved: seconds of the reference GPU, of work; and bulk_ns then */
+	/* what it used on other servers, before it was moved: seconds of the reference GPU, of work */
 	struct client_before {
 		double gpu;
 		double gpu_wall;
-		uint64_t bulk_ns;
 		bool moved;
 	} before;
 	struct report_seat seat; /* what its node has told of it */

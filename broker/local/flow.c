@@ -267,10 +267,6 @@ bool client_poll(struct client *client)
 
 	if (client->state != CLIENT_LIVE)
 		return false;
-	if (client->bulk_was)
-		client->bulk_ns += loop_now_ns(client->loop) - client->polled_ns;
-	client->polled_ns = loop_now_ns(client->loop);
-	client->bulk_was = __atomic_load_n(&client->mirror.bulk_pending, __ATOMIC_RELAXED) != 0;
 	broken = __atomic_load_n(&client->broken, __ATOMIC_ACQUIRE);
 	if (broken) {
 		client_end(client, END_PROTOCOL, broken);

@@ -35,7 +35,6 @@ struct leaving {
 	unsigned server;
 	uint64_t key, key_any;
 	uint64_t due_ns;
-	uint64_t bulk_ns;
 	struct client_before before;
 	struct sched_usage usage;
 };
@@ -260,15 +259,6 @@ int place_server_index(const struct place *place, const struct server *server)
 	return -1;
 }
 
-/* While bytes were on their way the GPU had to wait for them: that time isn't its. */
-static double seat_gpu(const struct report_seat *seat, uint64_t bulk_ns)
-{
-	double least = seat->gpu_us * 0.05 / 1e6;
-	double gpu = seat->gpu_us / 1e6 - seconds(bulk_ns);
-
-	return gpu < least ? least : gpu;
-}
-
 static double speed_of(const struct place *place, unsigned server)
 {
 	double speed = sched_node_state(place->sched, server)->speed;
@@ -276,11 +266,11 @@ static double speed_of(const struct place *place, unsigned server)
 	return speed > 0 ? speed : 1;
 }
 
-static void usage_gpu(const struct place *place, struct sched_usage *usage, const struct report_seat *seat, uint64_t bulk_ns,
+static void usage_gpu(const struct place *place, struct sched_usage *usage, const struct report_seat *seat,
 		      const struct client_before *before, unsigned server)
 {
 	usage->gpu_wall = before->gpu_wall + seat->busy_us / 1e6;
-	usage->gpu = before->gpu / speed_of(place, server) + seat_gpu(seat, bulk_ns - before->bulk_ns);
+	usage->gpu = before->gpu / speed_of(place, server) + seat->gpu_us / 1e6;
 }
 
 static bool client_usage(const struct place *place, struct client *client, struct sched_usage *usage_out)
@@ -307,7 +297,7 @@ static bool client_usage(const struct place *place, struct client *client, struc
 		.memory = (double)client->memory_most,
 	};
 	memcpy(usage_out->samples, counts->samples, sizeof(usage_out->samples));
-	usage_gpu(place, usage_out, &client->seat, client->bulk_ns, &client->before, (unsigned)server);
+	usage_gpu(place, usage_out, &client->seat, &client->before, (unsigned)server);
 	return true;
 }
 
@@ -416,9 +406,8 @@ void place_client_moved(struct place *place, struct client *client, uint32_t ses
 
 	if (!client->placed || old < 0 || new < 0)
 		return;
-	client->before.gpu += seat_gpu(&client->seat, client->bulk_ns - client->before.bulk_ns) * speed_of(place, (unsigned)old);
+	client->before.gpu += client->seat.gpu_us / 1e6 * speed_of(place, (unsigned)old);
 	client->before.gpu_wall += client->seat.busy_us / 1e6;
-	client->before.bulk_ns = client->bulk_ns;
 	client->before.moved = true;
 	/* The new server counts from nothing, and its GPU has other times. */
 	client->seat = (struct report_seat){ 0 };
@@ -467,7 +456,6 @@ void place_client_over(struct place *place, struct client *client, bool whole)
 		.key = client->route.program.key,
 		.key_any = client->route.program.key_any,
 		.due_ns = loop_now_ns(place->loop) + PLACE_LEAVING_NS,
-		.bulk_ns = client->bulk_ns,
 		.before = client->before,
 		.usage = usage,
 	};
@@ -552,7 +540,7 @@ void place_report(struct place *place, unsigned server, const struct report *rep
 		seat = seat_find(report, leaving->session);
 		if (!seat)
 			continue;
-		usage_gpu(place, &leaving->usage, seat, leaving->bulk_ns, &leaving->before, server);
+		usage_gpu(place, &leaving->usage, seat, &leaving->before, server);
 		learn(place, leaving);
 		leaving->session = 0;
 	}

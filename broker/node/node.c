@@ -578,7 +578,7 @@ static void node_sample(void *arg)
 	for (unsigned i = 0; i < node->seat_count; i++) {
 		struct peer *peer = peer_of(node, seat_link(node->seats[i]));
 
-		if (!seat_is_busy(node->seats[i]))
+		if (!seat_has_work(node->seats[i]))
 			continue;
 		busy++;
 		if (peer)

@@ -17,8 +17,7 @@
 #include "broker/node/fill.h"
 #include "broker/node/origin.h"
 #include "broker/node/pour.h"
-#include "broker/proto/progress.h"
-#include "gen/ops.h"
+#include "broker/node/work.h"
 
 #define SEAT_FRAMES_MAX	    64u			  /* a seat's turn in a round */
 #define SEAT_CONSUMED_BYTES (SESSION_C2N_SIZE / 4) /* freed ring that is told at once */
@@ -81,20 +80,10 @@ struct seat {
 
 	uint64_t born_ns;
 
-	/* for the load: which streams have work that isn't finished, by progress word */
-	uint64_t asked;	   /* sequence number of the newest command that wants a reply */
-	uint64_t answered; /* of the newest reply */
-	uint32_t issued[SESSION_PROGRESS_WORDS];
-	uint32_t reached[SESSION_PROGRESS_WORDS];
-	uint32_t unfinished; /* words with issued beyond reached */
+	/* for the load */
+	struct work work;
 	uint64_t busy_ns;
 	uint64_t gpu_ns;
-	/* a command whose completion is timed; one at a time */
-	bool timing;
-	uint32_t timed_word;
-	uint32_t timed_seq;
-	uint64_t timed_ns;
-	uint64_t latency_ns; /* mean, the newest counting a quarter; 0: none yet */
 	bool direct;	     /* the client has the memory itself; our rings are the side rings */
 	bool left;	     /* it has gone on elsewhere, with the memory: that is not ours any more */
 	uint32_t short_seen; /* short_asked of its memory that has been answered */
@@ -298,89 +287,6 @@ struct seat *seat_new(struct loop *loop, struct link *link, uint32_t session, co
 
 /* ---- down: what the client wrote ---- */
 
-static bool word_is_finished(const struct seat *seat, uint32_t word)
-{
-	return progress_reached(seat->reached[word], seat->issued[word]);
-}
-
-/* A command was issued to the stream of @word, or its work is known to be done up to @value. */
-static void word_issued(struct seat *seat, uint32_t word, uint64_t seq)
-{
-	bool finished = word_is_finished(seat, word);
-
-	seat->issued[word] = (uint32_t)seq;
-	seat->unfinished += finished && !word_is_finished(seat, word);
-	if (!seat->timing) {
-		seat->timing = true;
-		seat->timed_word = word;
-		seat->timed_seq = (uint32_t)seq;
-		seat->timed_ns = loop_now_ns(seat->loop);
-	}
-}
-
-static void word_timed(struct seat *seat, uint32_t value)
-{
-	uint64_t took = loop_now_ns(seat->loop) - seat->timed_ns;
-
-	if (!progress_reached(value, seat->timed_seq))
-		return;
-	seat->timing = false;
-	seat->latency_ns = seat->latency_ns ? seat->latency_ns - seat->latency_ns / 4 + took / 4 : took + 1;
-}
-
-static void word_reached(struct seat *seat, uint32_t word, uint32_t value)
-{
-	bool finished = word_is_finished(seat, word);
-
-	seat->reached[word] = value;
-	if (seat->timing && word == seat->timed_word)
-		word_timed(seat, value);
-	if (!finished && word_is_finished(seat, word))
-		seat->unfinished--;
-	else if (finished && !word_is_finished(seat, word))
-		seat->unfinished++;
-}
-
-/*
- * Remembers what is outstanding: for the load only, so a forged header spoils nothing else. Of a command's payload the
- * stream is looked at, which stands first so that one needn't decode.
- */
-static void seat_note(struct seat *seat, const uint8_t *bytes, uint32_t size)
-{
-	struct frame_hdr hdr;
-
-	for (uint32_t at = 0; size - at >= sizeof(hdr) && at < size; at += RING_ALIGN(hdr.size)) {
-		uint32_t payload;
-		uint64_t stream;
-		uint32_t word;
-
-		memcpy(&hdr, bytes + at, sizeof(hdr));
-		if (hdr.size < FRAME_ALIGN || hdr.size > size - at)
-			break;
-		if (hdr.kind != FRAME_COMMAND)
-			continue;
-		if (hdr.flags & FRAME_WANTS_REPLY)
-			seat->asked = hdr.seq;
-		payload = ring_frame_head(&hdr);
-		/* Its streams go with it; those of other contexts count again with their next command. */
-		if (hdr.op == OP_gleamContextClose) {
-			memcpy(seat->reached, seat->issued, sizeof(seat->reached));
-			seat->unfinished = 0;
-			seat->timing = false;
-		}
-		if (hdr.op >= OP_MAX || !(op_info[hdr.op].flags & OP_SCOPE_STREAM) || hdr.size < payload + sizeof(stream))
-			continue;
-		memcpy(&stream, bytes + at + payload, sizeof(stream));
-		if (!progress_word(stream, hdr.ctx, &word))
-			continue;
-		/* Of a stream that is gone nothing more is told. */
-		if (hdr.op == OP_cuStreamDestroy_v2)
-			word_reached(seat, word, seat->issued[word]);
-		else
-			word_issued(seat, word, hdr.seq);
-	}
-}
-
 int seat_direct(struct seat *seat)
 {
 	int fd;
@@ -426,7 +332,7 @@ int seat_span(struct seat *seat, uint64_t position, const void *bytes, uint32_t 
 
 	if (err)
 		return err;
-	seat_note(seat, bytes, size);
+	work_note(&seat->work, bytes, size, loop_now_ns(seat->loop));
 	if (ring_publish(&seat->c2n))
 		seat_wake_worker(seat);
 	seat->look_ns = SEAT_CONSUMED_NS;
@@ -542,13 +448,13 @@ static int seat_frame(struct seat *seat, const struct frame_hdr *hdr, const uint
 	if (hdr->kind != FRAME_REPLY && hdr->kind != FRAME_NOTICE)
 		return -EPROTO;
 	if (hdr->kind == FRAME_REPLY) {
-		seat->answered = hdr->seq;
+		work_answered(&seat->work, hdr->seq);
 	} else if (hdr->op == NOTICE_PROGRESS && hdr->size >= sizeof(*hdr) + 8) {
 		uint32_t words[2];
 
 		memcpy(words, frame + sizeof(*hdr), sizeof(words));
 		if (words[0] < SESSION_PROGRESS_WORDS)
-			word_reached(seat, words[0], words[1]);
+			work_reached(&seat->work, words[0], words[1], loop_now_ns(seat->loop));
 	}
 	if (hdr->kind == FRAME_NOTICE && hdr->op == NOTICE_MOVE_ASIDE)
 		return seat_frame_aside(seat, hdr, frame);
@@ -878,19 +784,22 @@ static void seat_bell_arm(struct seat *seat)
 	seat->bell_armed = true;
 }
 
+/* What client and worker say of a session that doesn't pass us: nonsense shows them as busy or idle, no more. */
+static bool direct_is_busy(const struct seat *seat)
+{
+	const struct session_header *hdr = shm_header(&seat->mirror.shm);
+
+	return !seat->left && (__atomic_load_n(&hdr->busy, __ATOMIC_RELAXED) ||
+			       __atomic_load_n(&hdr->c2n.head, __ATOMIC_RELAXED) != __atomic_load_n(&hdr->c2n.tail, __ATOMIC_RELAXED));
+}
+
 bool seat_is_busy(const struct seat *seat)
 {
-	if (seat->left)
+	if (seat->state != SEAT_LIVE)
 		return false;
-	if (seat->direct && seat->state == SEAT_LIVE) {
-		/* What client and worker say: nonsense shows them as busy or idle, no more. */
-		const struct session_header *hdr = shm_header(&seat->mirror.shm);
-
-		return __atomic_load_n(&hdr->busy, __ATOMIC_RELAXED) ||
-		       __atomic_load_n(&hdr->c2n.head, __ATOMIC_RELAXED) != __atomic_load_n(&hdr->c2n.tail, __ATOMIC_RELAXED);
-	}
-	return seat->state == SEAT_LIVE && (seat->asked > seat->answered || seat->unfinished || seat->seen < seat->c2n.at ||
-					    __atomic_load_n(&seat->mirror.bulk_pending, __ATOMIC_RELAXED));
+	if (seat->direct)
+		return direct_is_busy(seat);
+	return work_is_open(&seat->work) || seat->seen < seat->c2n.at || __atomic_load_n(&seat->mirror.bulk_pending, __ATOMIC_RELAXED);
 }
 
 bool seat_is_new(const struct seat *seat)
@@ -898,9 +807,11 @@ bool seat_is_new(const struct seat *seat)
 	return loop_now_ns(seat->loop) - seat->born_ns < SEAT_NEW_NS;
 }
 
-bool seat_has_work(const struct seat *seat)
+bool seat_has_work(struct seat *seat)
 {
-	return seat->state == SEAT_LIVE && (seat->asked > seat->answered || seat->unfinished);
+	if (seat->state != SEAT_LIVE)
+		return false;
+	return seat->direct ? direct_is_busy(seat) : work_is_on(&seat->work, shm_landed(&seat->mirror.shm, 0));
 }
 
 void seat_account(struct seat *seat, uint64_t busy_ns, uint64_t gpu_ns)
@@ -911,7 +822,7 @@ void seat_account(struct seat *seat, uint64_t busy_ns, uint64_t gpu_ns)
 
 void seat_report(const struct seat *seat, struct report_seat *report_out)
 {
-	uint64_t latency_us = seat->latency_ns / 1000;
+	uint64_t latency_us = seat->work.latency_ns / 1000;
 
 	*report_out = (struct report_seat){
 		.session = seat->mirror.id,

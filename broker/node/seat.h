@@ -98,12 +98,12 @@ bool seat_recall(struct seat *seat, uint32_t gpu, uint64_t bytes);
 /* False: something has come. */
 bool seat_sleep(struct seat *seat);
 void seat_wake(struct seat *seat);
-/* Whether its client has work that isn't finished, as far as a node sees that. */
+/* Whether its client has work that isn't finished, as far as a node sees that, or bytes on their way. */
 bool seat_is_busy(const struct seat *seat);
 /* It began two seconds ago at most. */
 bool seat_is_new(const struct seat *seat);
-/* The same without bytes that are only on their way: work that the GPU or the worker has. */
-bool seat_has_work(const struct seat *seat);
+/* Whether GPU or worker have something to do for it: not while they wait for its bytes. */
+bool seat_has_work(struct seat *seat);
 /* For as long it has had work; of that @gpu_ns were its own, with those shared out that others had work in, too. */
 void seat_account(struct seat *seat, uint64_t busy_ns, uint64_t gpu_ns);
 void seat_report(const struct seat *seat, struct report_seat *report_out);
