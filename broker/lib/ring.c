@@ -181,17 +181,6 @@ struct bulk_file ring_bulk_file(const uint8_t *frame)
 	return file;
 }
 
-uint32_t ring_frame_head(const struct frame_hdr *hdr)
-{
-	uint32_t head = sizeof(*hdr);
-
-	if (hdr->flags & (FRAME_BULK_UP | FRAME_BULK_DOWN))
-		head += sizeof(struct bulk_ref);
-	if (hdr->flags & FRAME_BULK_FILE)
-		head += sizeof(struct bulk_file);
-	return head;
-}
-
 void ring_release_to(struct ring *ring, uint64_t position)
 {
 	/* Pairs with the acquire in ring_room() and ring_tail(): we have done with the bytes. */

@@ -97,7 +97,11 @@ struct bulk_ref ring_bulk_ref(const uint8_t *frame);
 /* The bulk_file behind that, of a frame with FRAME_BULK_FILE. */
 struct bulk_file ring_bulk_file(const uint8_t *frame);
 /* Bytes before the payload, by the flags. */
-uint32_t ring_frame_head(const struct frame_hdr *hdr);
+static inline uint32_t ring_frame_head(const struct frame_hdr *hdr)
+{
+	return (uint32_t)sizeof(*hdr) + (hdr->flags & (FRAME_BULK_UP | FRAME_BULK_DOWN) ? (uint32_t)sizeof(struct bulk_ref) : 0) +
+	       (hdr->flags & FRAME_BULK_FILE ? (uint32_t)sizeof(struct bulk_file) : 0);
+}
 
 static inline void ring_next(struct ring *ring, const struct frame_hdr *hdr)
 {

@@ -278,11 +278,9 @@ static void skip(struct worker *w, struct cmd *cmd, CUresult code)
 		post_reply(w, hdr, code, NULL, 0, NULL);
 }
 
-/* What the worker keeps in its books beside the dispatch that calls the driver. */
-static bool book_event(struct worker *w, struct cmd *cmd, const uint8_t *frame)
+/* What the worker keeps in its books beside the dispatch that calls the driver. @e: the frame's event. */
+static bool book_event(struct worker *w, struct cmd *cmd, struct event *e)
 {
-	struct event *e = frame_event(w, cmd->hdr, frame);
-
 	if (!e || !records_event(cmd->hdr))
 		return false;
 	stream_get(cmd->own);
@@ -318,8 +316,8 @@ static CUresult before(struct worker *w, struct cmd *cmd, const uint8_t *frame)
 	}
 }
 
-/* Plays one frame. TAKEN_PARK: nothing happened. */
-static enum taken play(struct worker *w, const struct frame_hdr *hdr, const uint8_t *frame, struct stream *s, bool want)
+/* Plays one frame of @s, with frame_event() @e. TAKEN_PARK: nothing happened. */
+static enum taken play(struct worker *w, const struct frame_hdr *hdr, const uint8_t *frame, struct stream *s, struct event *e, bool want)
 {
 	struct cmd cmd = { .hdr = hdr, .own = s, .commands = 1 };
 	struct reader r = frame_payload(hdr, frame);
@@ -366,7 +364,7 @@ static enum taken play(struct worker *w, const struct frame_hdr *hdr, const uint
 		return TAKEN_PARK;
 	if (result == CMD_BROKEN)
 		return TAKEN_BROKEN;
-	if (result == CUDA_SUCCESS && s && book_event(w, &cmd, frame))
+	if (result == CUDA_SUCCESS && s && book_event(w, &cmd, e))
 		cmd.write_now = true;
 	if (s && !s->dead)
 		stream_note_issued(w, s, hdr->seq, cmd.commands, want || cmd.write_now);
@@ -397,15 +395,15 @@ static enum taken play(struct worker *w, const struct frame_hdr *hdr, const uint
 }
 
 /* The same; of a traced session with its times. */
-static enum taken run(struct worker *w, const struct frame_hdr *hdr, const uint8_t *frame, struct stream *s, bool want)
+static enum taken run(struct worker *w, const struct frame_hdr *hdr, const uint8_t *frame, struct stream *s, struct event *e, bool want)
 {
 	struct span span = { .op = hdr->op, .who = SPAN_WORKER, .seq = hdr->seq, .word = s ? s->word : SPAN_NO_WORD };
 	enum taken taken;
 
 	if (__builtin_expect(!(w->header->off & OFF_TRACED), 1))
-		return play(w, hdr, frame, s, want);
+		return play(w, hdr, frame, s, e, want);
 	span.start_ns = now_ns();
-	taken = play(w, hdr, frame, s, want);
+	taken = play(w, hdr, frame, s, e, want);
 	span.end_ns = now_ns();
 	if (taken == TAKEN_DONE)
 		span_add(&w->spans, &span);
@@ -544,7 +542,7 @@ static bool arrive(struct worker *w, const struct frame_hdr *hdr, const uint8_t 
 		if (w->parked_count && is_death(hdr) && deaths_park(w, hdr, frame))
 			return true;
 
-		enum taken taken = run(w, hdr, frame, NULL, false);
+		enum taken taken = run(w, hdr, frame, NULL, NULL, false);
 
 		if (taken == TAKEN_BROKEN)
 			broken(hdr, "a well-formed message", 0, hdr->size);
@@ -560,7 +558,7 @@ static bool arrive(struct worker *w, const struct frame_hdr *hdr, const uint8_t 
 
 		/* Its destruction must not take it away under our feet. */
 		stream_get(s);
-		taken = run(w, hdr, frame, s, false);
+		taken = run(w, hdr, frame, s, e, false);
 		stream_put(w, s);
 		if (taken == TAKEN_BROKEN)
 			broken(hdr, "a well-formed message", 0, hdr->size);
@@ -628,7 +626,7 @@ static int drain_stream(struct worker *w, struct stream *s)
 	while (s->parked_head && head_may_go(w, s)) {
 		struct parked *p = s->parked_head;
 		const struct frame_hdr *hdr = (const void *)p->frame;
-		enum taken taken = run(w, hdr, p->frame, s, p->wants_write);
+		enum taken taken = run(w, hdr, p->frame, s, p->event, p->wants_write);
 
 		if (taken == TAKEN_BROKEN) {
 			broken(hdr, "a well-formed message", 0, hdr->size);
@@ -677,7 +675,7 @@ static int drain(struct worker *w)
 		if (!w->deaths_head)
 			w->deaths_tail = NULL;
 
-		enum taken taken = run(w, hdr, p->frame, NULL, false);
+		enum taken taken = run(w, hdr, p->frame, NULL, NULL, false);
 
 		if (taken == TAKEN_BROKEN)
 			broken(hdr, "a well-formed message", 0, hdr->size);

@@ -109,6 +109,47 @@ def get_line(arg):
 	return f"m->{arg.name} = msg_get_array(r, {arg.count}, sizeof(*m->{arg.name}), &m->{arg.name}_count);"
 
 
+def head_of(prefix, args):
+	"""
+	Single values at the beginning of a command, which begins a buffer: their places are known, so one look at the room does for all of them.
+	As (argument, offset), their size, and whether there are gaps. Nothing where it doesn't pay, and of answers, whose start is not aligned.
+	"""
+	head, at, gaps = [], 0, False
+	for arg in args if prefix == "msg" else []:
+		if arg.is_bulk:
+			continue
+		if arg.count is not None:
+			break
+		size = arg.codec[2]
+		gaps |= at % size != 0
+		at += -at % size
+		head.append((arg, at))
+		at += size
+	return (head, at, gaps) if len(head) > 1 else ([], 0, False)
+
+
+def put_lines(prefix, args):
+	head, size, gaps = head_of(prefix, args)
+	rest = [arg for arg in args if not arg.is_bulk][len(head):]
+	lines = []
+	if head:
+		lines += [f"uint8_t *head = writer_room(w, 8, {size});", "", "if (head) {"]
+		lines += [f"\tmemset(head, 0, {size});"] if gaps else []
+		lines += [f"\tmemcpy(head + {at}, &m->{arg.name}, {arg.codec[2]});" for arg, at in head] + ["}"]
+	return lines + [put_line(arg) for arg in rest]
+
+
+def get_lines(prefix, args):
+	head, size, _ = head_of(prefix, args)
+	heads = [arg for arg, _ in head]
+	lines = []
+	if head:
+		lines += [f"const uint8_t *head = reader_take(r, 8, {size});", "", "if (head) {"]
+		lines += [f"\tmemcpy(&m->{arg.name}, head + {at}, {arg.codec[2]});" for arg, at in head] + ["} else {"]
+		lines += [f"\tm->{arg.name} = 0;" for arg in heads] + ["}"]
+	return lines + [get_line(arg) for arg in args if arg not in heads]
+
+
 def struct(prefix, entry, args):
 	name = f"{prefix}_{entry.name}"
 	# An answer stands behind the CUresult, and its fields are aligned from there on.
@@ -119,10 +160,10 @@ def struct(prefix, entry, args):
 	text += f"static inline size_t {name}_size(const struct {name} *m)\n{{\n"
 	text += ("" if terms else "\t(void)m;\n") + f"\treturn {size};\n}}\n"
 	text += f"static inline void {name}_put(struct writer *w, const struct {name} *m)\n{{\n"
-	text += "".join(f"\t{put_line(arg)}\n" for arg in wire) or "\t(void)w;\n\t(void)m;\n"
+	text += "".join(f"\t{line}".rstrip() + "\n" for line in put_lines(prefix, args)) if wire else "\t(void)w;\n\t(void)m;\n"
 	text += "}\n"
 	text += f"static inline bool {name}_get(struct reader *r, struct {name} *m)\n{{\n"
-	text += "".join(f"\t{get_line(arg)}\n" for arg in args) or "\tm->nothing = 0;\n"
+	text += "".join(f"\t{line}".rstrip() + "\n" for line in get_lines(prefix, args)) or "\tm->nothing = 0;\n"
 	return text + "\treturn !r->fault && reader_left(r) == 0;\n}\n"
 
 
