@@ -12,6 +12,8 @@
 #include "broker/worker/touch.h"
 #include "gen/worker_bodies.h"
 
+#define LAUNCHES_TOLD 8 /* of a worker; a program that goes on after one fails in many */
+
 static CUresult event_of(struct worker *w, uint64_t handle, CUevent *event_out)
 {
 	struct object *o = object_find(w->tables, OBJECT_EVENT, handle);
@@ -92,6 +94,22 @@ uint64_t launch_event(const struct frame_hdr *hdr, const uint8_t *frame)
 	return 0;
 }
 
+/* The program is told a code, at some later call: here is which kernel that was. */
+static CUresult told(struct worker *w, const struct object *o, const struct msg_gleamLaunch *m, CUresult r)
+{
+	const char *name = NULL;
+	CUresult named;
+
+	if (__builtin_expect(r == CUDA_SUCCESS, 1) || w->launches_told >= LAUNCHES_TOLD)
+		return r;
+	w->launches_told++;
+	named = handle_type(m->function) == OBJECT_KERNEL ? w->drv.cuKernelGetName(&name, o->driver) : w->drv.cuFuncGetName(&name, o->driver);
+	complain("the launch of %.200s failed with %d: grid %u %u %u, block %u %u %u, %u bytes of shared memory, %u of parameters, %zu attributes",
+		 named == CUDA_SUCCESS && name ? name : "a kernel", (int)r, m->grid_x, m->grid_y, m->grid_z, m->block_x, m->block_y,
+		 m->block_z, m->shared_size, m->params_size, m->attrs_size / sizeof(CUlaunchAttribute));
+	return r;
+}
+
 CUresult worker_do_gleamLaunch(struct worker *w, struct cmd *cmd, const struct msg_gleamLaunch *m)
 {
 	CUlaunchAttribute attributes[LAUNCH_ATTRIBUTES];
@@ -121,8 +139,9 @@ CUresult worker_do_gleamLaunch(struct worker *w, struct cmd *cmd, const struct m
 	if (size)
 		memcpy(w->params, m->params, size);
 	if (!m->attrs_size)
-		return w->drv.cuLaunchKernel(function, m->grid_x, m->grid_y, m->grid_z, m->block_x, m->block_y, m->block_z,
-					     m->shared_size, cmd->stream, NULL, size ? extra : NULL);
+		return told(w, o, m,
+			    w->drv.cuLaunchKernel(function, m->grid_x, m->grid_y, m->grid_z, m->block_x, m->block_y, m->block_z,
+						  m->shared_size, cmd->stream, NULL, size ? extra : NULL));
 	r = launch_attributes(w, m->attrs, m->attrs_size, attributes, &count);
 	if (r != CUDA_SUCCESS)
 		return r;
@@ -134,5 +153,5 @@ CUresult worker_do_gleamLaunch(struct worker *w, struct cmd *cmd, const struct m
 		.attrs = attributes, .numAttrs = count,
 	};
 
-	return w->drv.cuLaunchKernelEx(&config, function, NULL, size ? extra : NULL);
+	return told(w, o, m, w->drv.cuLaunchKernelEx(&config, function, NULL, size ? extra : NULL));
 }

@@ -280,6 +280,7 @@ struct worker {
 	struct numbers *numbers;
 	bool moving; /* it becomes another worker: see move_in.h */
 	char moving_failed[256]; /* "": it hasn't */
+	uint32_t launches_told; /* failed ones that the log has named */
 	bool stalled; /* an image is still on its way that the next commands need */
 	uint8_t *frame; /* FRAME_SIZE_MAX: the frame at hand, private */
 	uint8_t *answer; /* FRAME_SIZE_MAX */

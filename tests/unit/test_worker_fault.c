@@ -5,6 +5,9 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -26,12 +29,16 @@ static void first_failure_is_kept_until_told(struct client *c)
 	uint64_t p, s, bad;
 	struct seen *seen;
 	struct reader r;
+	char line[1024] = "";
+	int said, usual;
 
 	open_context(c);
 	p = map_memory(c, 4096);
 	load_functions(c);
 	s = stream(c, 1, 1);
 	launch_add(c, s, p, 1);
+	/* The worker's log names the kernel. */
+	CHECK((said = memfd_create("said", MFD_CLOEXEC)) >= 0 && (usual = dup(STDERR_FILENO)) >= 0 && dup2(said, STDERR_FILENO) >= 0);
 	bad = launch_refused(c, s);
 	/* Skipped: the program would not have come here. What they hold comes back. */
 	launch_add(c, s, p, 100);
@@ -40,6 +47,11 @@ static void first_failure_is_kept_until_told(struct client *c)
 	SEND_FLAGS(c, gleamCopyDownLate, FRAME_BULK_DOWN, &cells, .stream = s, .src = p, .size = 4096);
 	SEND(c, cuEventCreate, .phEvent = event, .Flags = 0);
 	seen = wait_notice(c, NOTICE_ERROR);
+	CHECK(dup2(usual, STDERR_FILENO) >= 0);
+	CHECK(pread(said, line, sizeof(line) - 1, 0) > 0);
+	CHECK(strstr(line, "the launch of hold failed with 1: grid 0 1 1"));
+	close(usual);
+	close(said);
 	r = reader_on(seen->payload, seen->size);
 	CHECK_EQUAL(get_u32(&r), CTX);
 	CHECK_EQUAL(get_u32(&r), CUDA_ERROR_INVALID_VALUE);
