@@ -414,12 +414,12 @@ static void context_closed(struct worker *w, uint32_t index, const struct frame_
 }
 
 /* @what of @key, in a frame that another worker plays as it stands. */
-static struct entry *touch_add(struct worker *w, uint16_t ctx, uint64_t key, uint32_t what, const char *name)
+static struct entry *touch_add(struct worker *w, uint16_t ctx, uint64_t key, uint32_t what, uint64_t address, const char *name)
 {
 	uint8_t frame[sizeof(struct frame_hdr) + VARIABLE_NAME + 64] __attribute__((aligned(8)));
 	struct frame_hdr hdr = { .op = OP_gleamMoveTouch, .kind = FRAME_COMMAND, .ctx = ctx };
 	struct writer out = writer_on(frame + sizeof(hdr), sizeof(frame) - sizeof(hdr));
-	struct msg_gleamMoveTouch m = { .object = key, .what = what, .name = name };
+	struct msg_gleamMoveTouch m = { .object = key, .what = what, .address = address, .name = name };
 
 	if (!keeps(w) || strlen(name) >= VARIABLE_NAME)
 		return NULL;
@@ -431,7 +431,7 @@ static struct entry *touch_add(struct worker *w, uint16_t ctx, uint64_t key, uin
 
 void keep_touch(struct worker *w, uint16_t ctx, uint64_t key, uint32_t what, const char *name)
 {
-	touch_add(w, ctx, key, what, name);
+	touch_add(w, ctx, key, what, 0, name);
 }
 
 void keep_told(struct worker *w, uint16_t ctx, uint64_t object, const char *name, uint64_t address, uint64_t size)
@@ -444,7 +444,7 @@ void keep_told(struct worker *w, uint16_t ctx, uint64_t object, const char *name
 	for (e = w->keep->first; e; e = e->next)
 		if (e->told == address && e->key == object)
 			return;
-	e = touch_add(w, ctx, object, TOUCH_VARIABLE, name);
+	e = touch_add(w, ctx, object, TOUCH_VARIABLE, address, name);
 	if (e) {
 		e->told = address;
 		e->told_size = size;

@@ -117,7 +117,8 @@ CUresult worker_do_gleamMoveBytes(struct worker *w, struct cmd *cmd, const struc
 
 	if (!w->moving)
 		return CMD_BROKEN;
-	if (!size)
+	variables_in_doubt(w, cmd->hdr->op);
+	if (!size || w->moving_failed[0])
 		return CUDA_SUCCESS;
 	if (m->address < start || device >= w->device_count)
 		return host_contents_take(w, m->address, m->data, size, m->zeros != 0);

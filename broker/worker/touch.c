@@ -92,6 +92,8 @@ CUresult worker_do_gleamMoveTouch(struct worker *w, struct cmd *cmd, const struc
 	case TOUCH_VARIABLE:
 		r = variable_find(w, m->object, m->name, &address, &size);
 		keep_told(w, cmd->hdr->ctx, m->object, m->name, address, size);
+		if (r == CUDA_SUCCESS && address != m->address)
+			variables_in_known(w, m->name, m->address, address);
 		break;
 	}
 	if (r != CUDA_SUCCESS)

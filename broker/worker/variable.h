@@ -39,6 +39,10 @@ bool variables_say(struct worker *w, uint64_t *limit, uint64_t *left);
 
 /* ---- arriving ---- */
 
+/* One that the program knows to lie at @there lies @here. */
+void variables_in_known(struct worker *w, const char *name, uint64_t there, uint64_t here);
+/* Contents begin to come: if that is known to be in vain it ends the move. */
+void variables_in_doubt(struct worker *w, uint16_t op);
 /* All have come: what was wrong of them ends the move. */
 void variables_in_end(struct worker *w, uint16_t op);
 void variables_in_stop(struct worker *w);

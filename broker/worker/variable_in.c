@@ -34,17 +34,30 @@ struct arrivals {
 	bool whole;		  /* no more come; then pointers is good, too */
 	struct pointers pointers; /* by where they were; ids are places in all[] */
 	uint32_t moved;		  /* that lie elsewhere */
-	uint32_t wrong;		  /* reasons why that can't be */
+	uint32_t wrong;		  /* reasons why that can't be, */
+	uint32_t known_wrong;	  /* and those that were known before variables came */
 	char first[200];
 };
 
+static struct arrivals *arrivals(struct worker *w)
+{
+	if (!w->arrivals)
+		w->arrivals = calloc(1, sizeof(*w->arrivals));
+	return w->arrivals;
+}
+
+/* All but what has nothing to do with who points where. */
 static void arrivals_clear(struct arrivals *a)
 {
+	struct arrivals empty = { .wrong = a->known_wrong, .known_wrong = a->known_wrong };
+
 	for (uint32_t i = 0; i < a->count; i++)
 		free(a->all[i].name);
 	free(a->all);
 	pointers_free(&a->pointers);
-	*a = (struct arrivals){ .count = 0 };
+	if (a->known_wrong)
+		memcpy(empty.first, a->first, sizeof(empty.first));
+	*a = empty;
 }
 
 void variables_in_stop(struct worker *w)
@@ -69,6 +82,36 @@ __attribute__((format(printf, 2, 3))) static void is_wrong(struct worker *w, con
 		memcpy(a->first, why, sizeof(why));
 	if (a->wrong <= COMPLAINTS_MAX)
 		complain("move: %s", why);
+}
+
+static void known_is_wrong(struct worker *w, const char *name, uint64_t there, uint64_t here)
+{
+	is_wrong(w, "a module's variable (%.*s) would lie at 0x%llx instead of 0x%llx, which the program knows", NAME_SHOWN, name,
+		 (unsigned long long)here, (unsigned long long)there);
+}
+
+static void wrong_ends(struct worker *w, uint16_t op)
+{
+	const struct arrivals *a = w->arrivals;
+	char why[256];
+
+	snprintf(why, sizeof(why), a->wrong > 1 ? "%s, and %u more like that, see its log" : "%s", a->first, a->wrong - 1);
+	move_in_failed(w, op, CUDA_ERROR_INVALID_ADDRESS_SPACE, why);
+}
+
+void variables_in_known(struct worker *w, const char *name, uint64_t there, uint64_t here)
+{
+	/* It is found at the end, too. */
+	if (!arrivals(w))
+		return;
+	known_is_wrong(w, name, there, here);
+	w->arrivals->known_wrong++;
+}
+
+void variables_in_doubt(struct worker *w, uint16_t op)
+{
+	if (w->moving && w->arrivals && w->arrivals->known_wrong)
+		wrong_ends(w, op);
 }
 
 /* ---- where they are ---- */
@@ -108,9 +151,7 @@ CUresult worker_do_gleamMoveVariable(struct worker *w, struct cmd *cmd, const st
 
 	if (!w->moving || m->address + m->size < m->address)
 		return CMD_BROKEN;
-	if (!w->arrivals)
-		w->arrivals = calloc(1, sizeof(*w->arrivals));
-	if (!w->arrivals)
+	if (!arrivals(w))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	/* Once more, from the beginning: the program has gone on since. */
 	if (w->arrivals->whole)
@@ -139,8 +180,7 @@ CUresult worker_do_gleamMoveVariable(struct worker *w, struct cmd *cmd, const st
 	     (unsigned long long)address, (unsigned long long)m->address,
 	     m->flags & VARIABLE_KNOWN ? ", which the program knows" : m->flags & VARIABLE_HELD ? ", which is pointed to" : "");
 	if (m->flags & VARIABLE_KNOWN)
-		is_wrong(w, "a module's variable (%.*s) would lie at 0x%llx instead of 0x%llx, which the program knows", NAME_SHOWN, m->name,
-			 (unsigned long long)address, (unsigned long long)m->address);
+		known_is_wrong(w, m->name, m->address, address);
 	else if (m->flags & VARIABLE_HELD)
 		is_wrong(w, "a module's variable (%.*s) would lie at 0x%llx instead of 0x%llx, where %.60s points to", NAME_SHOWN, m->name,
 			 (unsigned long long)address, (unsigned long long)m->address, m->where);
@@ -249,15 +289,12 @@ CUresult worker_do_gleamMoveGlobal(struct worker *w, struct cmd *cmd, const stru
 void variables_in_end(struct worker *w, uint16_t op)
 {
 	struct arrivals *a = w->arrivals;
-	char why[256];
 
 	if (!a)
 		return;
 	if (a->moved)
 		complain("move: %u of %u variables of modules lie elsewhere than before", a->moved, a->count);
-	if (a->wrong) {
-		snprintf(why, sizeof(why), a->wrong > 1 ? "%s, and %u more like that, see its log" : "%s", a->first, a->wrong - 1);
-		move_in_failed(w, op, CUDA_ERROR_INVALID_ADDRESS_SPACE, why);
-	}
+	if (a->wrong)
+		wrong_ends(w, op);
 	variables_in_stop(w);
 }

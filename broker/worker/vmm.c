@@ -18,6 +18,7 @@
 #include "broker/worker/note.h"
 #include "broker/worker/share.h"
 #include "broker/worker/stream.h"
+#include "broker/worker/variable.h"
 #include "gen/worker_bodies.h"
 
 #define VMM_SIZE_MAX (1ull << 40) /* a device's range */
@@ -587,6 +588,9 @@ CUresult worker_do_gleamMoveVmm(struct worker *w, struct cmd *cmd, const struct 
 
 	if (!w->moving)
 		return CMD_BROKEN;
+	variables_in_doubt(w, cmd->hdr->op);
+	if (w->moving_failed[0])
+		return CUDA_SUCCESS;
 	if (!vmm)
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (m->offset > vmm->size || size > vmm->size - m->offset)

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "broker/worker/touch.h"
 #include "broker/worker/variable.h"
 #include "tests/unit/worker_broker.h"
 
@@ -298,6 +299,30 @@ static void variables(struct client *a)
 	CHECK_EQUAL(strlen(with_variables(a, nobodys, 1, 0x7000, 55)), 0);
 }
 
+/* What the program knows is found before contents come, all of it; and no contents are awaited for it. */
+static void known_early(struct client *a)
+{
+	struct client b;
+	pid_t worker = worker_begin(&b);
+	const char *why;
+
+	load(a, MODULE, function(1));
+	CHECK_EQUAL(ask(a, MOVE_FORGET, 0).code, 0);
+	begin(a, &b);
+	play(a, &b);
+	BROKER(&b, gleamMoveTouch, CTX, 0, .object = MODULE, .what = TOUCH_VARIABLE, .name = "counter", .address = 0x7000);
+	BROKER(&b, gleamMoveTouch, CTX, 0, .object = MODULE, .what = TOUCH_VARIABLE, .name = "spare", .address = 0x7008);
+	BROKER(&b, gleamMoveTouch, CTX, 0, .object = MODULE, .what = TOUCH_VARIABLE, .name = "absent", .address = 0x7018);
+	CHECK(!have_notice(&b, NOTICE_MOVE));
+	BROKER(&b, gleamMoveBytes, CTX_NONE, 0, .address = DEVICE_AT(a), .zeros = 64);
+	wait_notice(&b, NOTICE_MOVE);
+	why = move_end(NULL, &b);
+	CHECK(strstr(why, "(counter) would lie at 0x"));
+	CHECK(strstr(why, "instead of 0x7000, which the program knows, and 1 more like that"));
+	session_end(&b);
+	CHECK_EQUAL(process_end(&b, worker), EXIT_DONE);
+}
+
 /*
  * A worker that is told of "counter" at 0x7000 and of "pointer" at 0x7010 with @word in it, of which @flags are known. What comes of it is why not, or
  * what is in "pointer" then: @word, or (@filled_in) where "counter" lies.
@@ -433,6 +458,7 @@ static void test_variables_may_lie_elsewhere(void **state)
 	(void)state;
 	assert_true(session_run(variables, 0));
 	assert_true(session_run(words, 0));
+	assert_true(session_run(known_early, 0));
 }
 
 int main(void)
