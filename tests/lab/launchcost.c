@@ -36,6 +36,7 @@
 #define FUNCTIONS(X)                                                                                                      \
 	X(cuInit) X(cuDevicePrimaryCtxRetain) X(cuCtxSetCurrent) X(cuModuleLoadData) X(cuModuleGetFunction) X(cuLaunchKernel) \
 	X(cuLaunchKernelEx) X(cuStreamCreate) X(cuStreamSynchronize) X(cuStreamWriteValue32_v2) X(cuStreamQuery)               \
+	X(cuLibraryLoadData) X(cuLibraryGetKernel) X(cuKernelGetFunction)                                                     \
 	X(cuMemHostAlloc) X(cuMemHostGetDevicePointer_v2) X(cuMemHostRegister_v2) X(cuMemAddressReserve)                      \
 	X(cuGraphCreate) X(cuGraphAddKernelNode_v2) X(cuGraphInstantiateWithFlags) X(cuGraphLaunch)
 
@@ -51,6 +52,7 @@ static const char ptx[] = ".version 6.4\n.target sm_70\n.address_size 64\n"
 static CUcontext context;
 static CUstream stream;
 static CUfunction nothing, six;
+static CUfunction kernel, of_kernel; /* a library's kernel as a function, and its function */
 static CUgraphExec graph;
 static volatile uint32_t *done; /* what the GPU writes */
 static CUdeviceptr done_at;
@@ -135,7 +137,7 @@ static void *busy(void *arg)
 
 /* ---- launches ---- */
 
-enum how { PLAIN, EX, POINTERS, BUFFER, WRITES, LOCKED, FED, GRAPH };
+enum how { PLAIN, KERNEL, OF_KERNEL, EX, POINTERS, BUFFER, WRITES, LOCKED, FED, GRAPH };
 
 static void launch(enum how how, unsigned i)
 {
@@ -150,6 +152,12 @@ static void launch(enum how how, unsigned i)
 	static uint8_t frame[FRAME_LINES * sizeof(struct line)];
 
 	switch (how) {
+	case KERNEL:
+		MUST(p_cuLaunchKernel(kernel, 1, 1, 1, 32, 1, 1, 0, stream, NULL, NULL));
+		return;
+	case OF_KERNEL:
+		MUST(p_cuLaunchKernel(of_kernel, 1, 1, 1, 32, 1, 1, 0, stream, NULL, NULL));
+		return;
 	case EX:
 		MUST(p_cuLaunchKernelEx(&config, nothing, NULL, NULL));
 		return;
@@ -250,7 +258,9 @@ static void graph_make(void)
 static void setup(const char *library)
 {
 	void *dl = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+	CUlibrary loaded;
 	CUmodule module;
+	CUkernel named;
 	void *word;
 
 	if (!dl) {
@@ -271,6 +281,10 @@ static void setup(const char *library)
 	MUST(p_cuModuleLoadData(&module, ptx));
 	MUST(p_cuModuleGetFunction(&nothing, module, "nothing"));
 	MUST(p_cuModuleGetFunction(&six, module, "six"));
+	MUST(p_cuLibraryLoadData(&loaded, ptx, NULL, NULL, 0, NULL, NULL, 0));
+	MUST(p_cuLibraryGetKernel(&named, loaded, "nothing"));
+	MUST(p_cuKernelGetFunction(&of_kernel, named));
+	kernel = (CUfunction)named;
 	MUST(p_cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	MUST(p_cuMemHostAlloc(&word, 4096, CU_MEMHOSTALLOC_DEVICEMAP));
 	MUST(p_cuMemHostGetDevicePointer_v2(&done_at, word, 0));
@@ -320,6 +334,8 @@ int main(int argc, char **argv)
 	setup(argv[1]);
 	printf("us a launch until all are done, median of %d turns (least-most); the call alone, median\n", TURNS);
 	row("alone", PLAIN, ALONE, 0, seconds);
+	row("a library's kernel", KERNEL, ALONE, 0, seconds);
+	row("a library's kernel, by its function", OF_KERNEL, ALONE, 0, seconds);
 	row("cuLaunchKernelEx", EX, ALONE, 0, seconds);
 	row("six parameters by pointers", POINTERS, ALONE, 0, seconds);
 	row("six parameters in a buffer", BUFFER, ALONE, 0, seconds);
