@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A link between a broker and a node. Control thread, but for the table of mirrors; see link.h. */
-#include "broker/core/link.h"
+#include "broker/core/link_private.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -20,98 +20,7 @@
 #include "broker/lib/log.h"
 
 #define LINK_PING_NS (NS_PER_S / 2) /* schedulers look at the RTT; a shorter keepalive asks more often */
-#define LINK_PINGS   4u		    /* that are looked back at: two seconds */
 #define LINK_MEASURE_SIZE (1u << 20) /* bytes; less says more about the round trip than about the link */
-#define LINK_BUCKETS 256u /* of sessions by number: a few hundred at most */
-
-/*
- * OPENING: hellos are exchanged. READY: as told. LOST: everything is being closed; the owner has been or will be told.
- */
-enum link_state { LINK_OPENING, LINK_IS_READY, LINK_LOST };
-
-struct link_lane {
-	struct link *link;
-	unsigned number;
-	struct hello_info hello;
-	/* one of these at a time, in this order */
-	int fd;		     /* broker: connecting */
-	struct hello *greeting; /* broker: hello said */
-	struct conn *moving; /* on its way to the lane's thread */
-	struct lane *lane;
-};
-
-struct link {
-	struct loop *loop;
-	bool node;
-	struct link_setting setting;
-	const struct link_ops *ops;
-	void *owner;
-	enum link_state state;
-	struct hello_info hello;
-	char peer[PEER_TEXT_SIZE];
-	char host[HELLO_HOST_SIZE];
-	char tenant[KEY_TENANT_SIZE];
-
-	struct sockaddr_storage address; /* broker: where lanes go */
-	socklen_t address_size;
-	struct hello *greeting; /* broker: of the command connection */
-	struct conn *command;
-	struct link_hdr hdr;
-	uint8_t *body;
-	bool in_body;
-	struct link_lane lanes[LINK_LANES_MAX];
-	uint64_t bandwidth; /* bytes a second, the newest counting most; 0: too few have been sent */
-	struct link_mark mark; /* when that was measured last */
-	unsigned lanes_up;
-	unsigned turn;
-
-	unsigned pending; /* connects and moves whose end we wait for before the owner is told */
-	bool told;
-	int err;
-	char why[CONN_WHY_SIZE];
-
-	struct loop_timer tick;
-	uint64_t rtt_ns;
-	uint64_t rtt_min_ns;
-	uint64_t rtt_mean_ns;
-	uint64_t jitter_ns;
-	bool probe_due;		 /* one a tick, whatever a peer answers */
-	uint64_t smalls[LINK_PINGS]; /* what pings took, the last times */
-	uint64_t padded[LINK_PINGS];
-	uint32_t padding[LINK_PINGS]; /* bytes that each of those had */
-	uint32_t padding_sent;
-	uint64_t small_count;
-	uint64_t probes; /* padded ones that have come back */
-
-	struct loop_post post; /* told, then freed */
-
-	pthread_mutex_t table_lock;
-	/* guarded by table_lock */
-	struct mirror *table[LINK_BUCKETS];
-};
-
-static void link_lane_begin(struct link_lane *slot);
-static void link_lose(struct link *link, int err, const char *why);
-
-/* ---- sockets ---- */
-
-static void socket_tune(int fd, uint64_t keepalive_ns)
-{
-	int on = 1;
-	int idle = (int)(keepalive_ns / NS_PER_S / 3);
-	int count = 3;
-	unsigned user_ms = (unsigned)(keepalive_ns / NS_PER_MS);
-
-	if (idle < 1)
-		idle = 1;
-	/* Lanes have no messages of their own that would show a dead peer. */
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
-	setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
-	setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &idle, sizeof(idle));
-	setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
-	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_ms, sizeof(user_ms));
-}
 
 /* ---- messages ---- */
 
@@ -150,42 +59,6 @@ int link_blame(struct link *link, int err, const char *format, ...)
 	return link->command ? conn_blame(link->command, err, "%s", why) : err;
 }
 
-/* The least of the last ones: what a late wake-up adds isn't the network's. 0: none yet. */
-static uint64_t pings_least(const uint64_t *pings, uint64_t count)
-{
-	uint64_t least = count ? pings[0] : 0;
-
-	for (unsigned i = 1; i < LINK_PINGS && i < count; i++)
-		if (pings[i] < least)
-			least = pings[i];
-	return least;
-}
-
-/*
- * Bytes a second by what the padding takes; 0 and true: more than that can tell; false: nothing can be told, since pings
- * without padding differ by as much.
- */
-static bool probe_bandwidth(const struct link *link, uint64_t *rate_out)
-{
-	uint64_t small = pings_least(link->smalls, link->small_count);
-	uint64_t most = 0, noise = 0, least = UINT64_MAX;
-	unsigned count = link->small_count < LINK_PINGS ? (unsigned)link->small_count : LINK_PINGS;
-
-	for (unsigned i = 0; i < count; i++)
-		noise += (link->smalls[i] - small) / count;
-	for (unsigned i = 0; i < LINK_PINGS && i < link->probes; i++) {
-		uint64_t took = link->padded[i] > small ? link->padded[i] - small : 1;
-		uint64_t rate = link->padding[i] * NS_PER_S / took;
-
-		if (rate > most)
-			most = rate;
-		if (took < least)
-			least = took;
-	}
-	*rate_out = most < LINK_PROBE_MAX ? most : 0;
-	return link->probes >= LINK_PINGS && (!*rate_out || least > 3 * noise);
-}
-
 /* What may be sent at once: beyond the window it would wait for a round trip, and tell of that. */
 static uint32_t probe_size(const struct link *link)
 {
@@ -196,24 +69,7 @@ static uint32_t probe_size(const struct link *link)
 	if (getsockopt(conn_fd(link->command), IPPROTO_TCP, TCP_INFO, &info, &size) < 0 || info.tcpi_snd_cwnd < 4 || info.tcpi_unacked)
 		return 0;
 	most = (uint64_t)(info.tcpi_snd_cwnd - 2) * info.tcpi_snd_mss;
-	return most < LINK_PROBE_SIZE ? (uint32_t)most & ~7u : LINK_PROBE_SIZE;
-}
-
-static void link_timed(struct link *link, uint64_t took)
-{
-	uint64_t off = took > link->rtt_mean_ns ? took - link->rtt_mean_ns : link->rtt_mean_ns - took;
-
-	link->rtt_ns = took;
-	if (link->rtt_min_ns == 0 || took < link->rtt_min_ns)
-		link->rtt_min_ns = took;
-	if (link->rtt_mean_ns == 0) {
-		link->rtt_mean_ns = took;
-		return;
-	}
-	link->jitter_ns = link->jitter_ns - link->jitter_ns / 4 + off / 4;
-	/* A jump that stays is believed at once, not after eight. */
-	link->rtt_mean_ns = off > 4 * link->jitter_ns && link->rtt_mean_ns < took / 2 ? (link->rtt_mean_ns + took) / 2 :
-											link->rtt_mean_ns - link->rtt_mean_ns / 8 + took / 8;
+	return most < PINGS_PADDING ? (uint32_t)most & ~7u : PINGS_PADDING;
 }
 
 static int link_ping(struct link *link, const struct link_hdr *hdr, struct reader *body)
@@ -226,22 +82,19 @@ static int link_ping(struct link *link, const struct link_hdr *hdr, struct reade
 	if (hdr->type == LINK_PING) {
 		link_send(link, LINK_PONG, 0, &stamp, sizeof(stamp), NULL, 0);
 	} else if (stamp < now && (stamp & 1)) {
-		/* The padded one: what it took longer than the small one before it, its bytes took. */
-		link->padding[link->probes % LINK_PINGS] = link->padding_sent;
-		link->padded[link->probes++ % LINK_PINGS] = now - stamp;
+		pings_padded(&link->pings, now - stamp, link->padding_sent);
 	} else if (stamp < now) {
 		/* A stamp of ours that comes back; a forged one spoils only what we say of this peer. */
-		link->smalls[link->small_count++ % LINK_PINGS] = now - stamp;
-		link_timed(link, now - stamp);
+		pings_small(&link->pings, now - stamp);
 		/* The first ones follow each other: programs are placed by the least of some, and one alone may have waited for a core. */
-		if (link->state == LINK_IS_READY && link->small_count < LINK_PINGS) {
+		if (link->state == LINK_IS_READY && link->pings.small_count < PINGS_KEPT) {
 			stamp = now & ~1ull;
 			link_send(link, LINK_PING, 0, &stamp, sizeof(stamp), NULL, 0);
 			return 0;
 		}
 		/* Not both at once: they would share a TLS record, which is opened when its last byte has come. */
 		if (link->state == LINK_IS_READY && link->probe_due) {
-			static const uint8_t padding[LINK_PROBE_SIZE];
+			static const uint8_t padding[PINGS_PADDING];
 
 			link->probe_due = false;
 			link->padding_sent = probe_size(link);
@@ -286,10 +139,6 @@ static int command_part(void *owner)
 	return 0;
 }
 
-static void command_up(void *owner)
-{
-}
-
 static void command_drained(void *owner)
 {
 	struct link *link = owner;
@@ -297,8 +146,6 @@ static void command_drained(void *owner)
 	if (link->ops->drained)
 		link->ops->drained(link->owner, link);
 }
-
-static void link_tell(struct link *link);
 
 static void command_closed(void *owner, int err, const char *why)
 {
@@ -311,7 +158,7 @@ static void command_closed(void *owner, int err, const char *why)
 }
 
 static const struct conn_ops command_ops = {
-	.up = command_up, .part = command_part, .drained = command_drained, .closed = command_closed,
+	.up = link_conn_up, .part = command_part, .drained = command_drained, .closed = command_closed,
 };
 
 /* ---- the mirrors ---- */
@@ -351,51 +198,6 @@ struct mirror *link_mirror_get(struct link *link, uint32_t session)
 	return mirror;
 }
 
-void link_bulk(struct link *link, struct mirror *mirror, struct bulk_item *item)
-{
-	struct lane *best = NULL;
-	uint64_t least = UINT64_MAX;
-
-	/* From another lane each time, so that equals take turns. */
-	for (unsigned i = 0; i < link->hello.lanes; i++) {
-		struct lane *lane = link->lanes[(link->turn + i) % link->hello.lanes].lane;
-		uint64_t queued = lane ? lane_queued(lane) : UINT64_MAX;
-
-		if (queued < least) {
-			best = lane;
-			least = queued;
-		}
-	}
-	link->turn++;
-	if (best && link->state != LINK_LOST)
-		lane_bulk(best, mirror, item);
-	else
-		free(item); /* the link's end tells the sessions */
-}
-
-/*
- * What its lanes have delivered together, over the time in which the busiest of them had something to deliver: pieces of a copy go over all of
- * them at once, and each has its part of the link.
- */
-uint64_t link_rate(const struct link *link, struct link_mark *mark, uint64_t least)
-{
-	uint64_t bytes = 0, busy_us = 0;
-	struct link_mark now = { 0 };
-
-	for (unsigned i = 0; i < LINK_LANES_MAX; i++) {
-		if (!link->lanes[i].lane)
-			continue;
-		lane_delivered(link->lanes[i].lane, &now.acked[i], &now.busy_us[i]);
-		bytes += now.acked[i] - mark->acked[i];
-		if (now.busy_us[i] - mark->busy_us[i] > busy_us)
-			busy_us = now.busy_us[i] - mark->busy_us[i];
-	}
-	if (bytes < least || busy_us == 0)
-		return 0;
-	*mark = now;
-	return bytes * 1000000 / busy_us;
-}
-
 bool link_is_loopback(const struct link *link)
 {
 	struct sockaddr_storage address = { 0 };
@@ -405,24 +207,9 @@ bool link_is_loopback(const struct link *link)
 	       address_is_loopback((struct sockaddr *)&address);
 }
 
-/* ---- lanes ---- */
+/* ---- life ---- */
 
-static struct mirror *lane_mirror(struct link *link, uint32_t session)
-{
-	struct mirror *mirror = link_mirror_get(link, session);
-
-	if (!mirror || __atomic_load_n(&mirror->live, __ATOMIC_ACQUIRE))
-		return mirror;
-	mirror_put(mirror);
-	return NULL;
-}
-
-static void lane_was_lost(struct link *link, struct lane *lane, int err, const char *why)
-{
-	link_lose(link, err, why);
-}
-
-static void link_is_up(struct link *link)
+void link_look(struct link *link)
 {
 	if (link->state != LINK_OPENING || !link->command || link->lanes_up < link->hello.lanes)
 		return;
@@ -430,138 +217,6 @@ static void link_is_up(struct link *link)
 	if (link->ops->ready)
 		link->ops->ready(link->owner, link);
 }
-
-/* Nothing of the lane's connection is in flight on the control thread: its own thread takes over. */
-static void lane_quiet(void *owner)
-{
-	static const struct lane_ops lane_ops = { .mirror = lane_mirror, .lost = lane_was_lost };
-	struct link_lane *slot = owner;
-	struct link *link = slot->link;
-	struct conn *conn = slot->moving;
-	int err = 0;
-
-	slot->moving = NULL;
-	link->pending--;
-	if (link->state == LINK_LOST) {
-		conn_free(conn);
-		link_tell(link);
-		return;
-	}
-	slot->lane = lane_start(link->loop, link, &lane_ops, conn, link->node, &slot->hello, &err);
-	if (!slot->lane) {
-		link_lose(link, err, "can't start a thread for a bulk lane");
-		return;
-	}
-	link->lanes_up++;
-	link_is_up(link);
-}
-
-static void lane_moving_closed(void *owner, int err, const char *why)
-{
-	struct link_lane *slot = owner;
-	struct link *link = slot->link;
-
-	link_lose(link, err, why);
-	conn_free(slot->moving);
-	slot->moving = NULL;
-	link->pending--;
-	link_tell(link);
-}
-
-static int lane_moving_part(void *owner)
-{
-	return -EPROTO;
-}
-
-static void lane_move(struct link_lane *slot, struct conn *conn)
-{
-	static const struct conn_ops moving_ops = { .up = command_up, .part = lane_moving_part, .closed = lane_moving_closed };
-
-	socket_tune(conn_fd(conn), slot->link->setting.keepalive_ns);
-	slot->moving = conn;
-	slot->link->pending++;
-	conn_give(conn, &moving_ops, slot);
-	conn_move(conn, lane_quiet);
-}
-
-bool link_lane_fits(const struct link *link, const struct hello_info *hello)
-{
-	return link->state != LINK_LOST && hello->lane >= 1 && hello->lane <= link->hello.lanes &&
-	       hello->lanes == link->hello.lanes && !link->lanes[hello->lane - 1].lane &&
-	       !link->lanes[hello->lane - 1].moving;
-}
-
-void link_lane_take(struct link *link, struct conn *conn, const struct hello_info *hello)
-{
-	struct link_lane *slot = &link->lanes[hello->lane - 1];
-
-	slot->hello = *hello;
-	slot->hello.lz4 = hello->lz4 && link->setting.compress;
-	lane_move(slot, conn);
-}
-
-static void lane_hello_done(void *owner, struct hello *hello, const struct hello_info *theirs)
-{
-	struct link_lane *slot = owner;
-
-	slot->greeting = NULL;
-	slot->link->pending--;
-	lane_move(slot, hello_take(hello));
-}
-
-static void lane_hello_failed(void *owner, struct hello *hello, int err, const char *why)
-{
-	struct link_lane *slot = owner;
-
-	slot->greeting = NULL;
-	slot->link->pending--;
-	link_lose(slot->link, err, why);
-	link_tell(slot->link);
-}
-
-static void lane_connected(void *arg, int res, uint32_t flags)
-{
-	static const struct hello_ops hello_ops = { .done = lane_hello_done, .failed = lane_hello_failed };
-	struct link_lane *slot = arg;
-	struct link *link = slot->link;
-	int fd = slot->fd;
-
-	slot->fd = -1;
-	if (res < 0 || link->state == LINK_LOST) {
-		close(fd);
-		link->pending--;
-		if (res < 0)
-			link_lose(link, res, strerror(-res));
-		link_tell(link);
-		return;
-	}
-	slot->greeting = hello_new(link->loop, fd, link->setting.keys, &slot->hello, &hello_ops, slot);
-	if (!slot->greeting) {
-		link->pending--;
-		link_lose(link, -ENOMEM, "out of memory");
-		link_tell(link);
-	}
-}
-
-static void link_lane_begin(struct link_lane *slot)
-{
-	struct link *link = slot->link;
-	struct io_uring_sqe *sqe;
-
-	slot->hello = link->hello;
-	slot->hello.lane = slot->number;
-	slot->fd = socket(link->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (slot->fd < 0) {
-		link_lose(link, -errno, strerror(errno));
-		return;
-	}
-	sqe = loop_sqe(link->loop);
-	io_uring_prep_connect(sqe, slot->fd, (struct sockaddr *)&link->address, link->address_size);
-	loop_tag(link->loop, sqe, lane_connected, slot);
-	link->pending++;
-}
-
-/* ---- life ---- */
 
 static void link_tick(void *arg)
 {
@@ -618,7 +273,7 @@ static struct link *link_new(struct loop *loop, const struct link_setting *setti
 
 static void link_command_take(struct link *link, struct conn *conn)
 {
-	socket_tune(conn_fd(conn), link->setting.keepalive_ns);
+	link_socket_tune(conn_fd(conn), link->setting.keepalive_ns);
 	/* Others (bbr) would spread a probe's bytes over time by what they think of the path. */
 	setsockopt(conn_fd(conn), IPPROTO_TCP, TCP_CONGESTION, "cubic", strlen("cubic"));
 	link->command = conn;
@@ -692,7 +347,7 @@ static void orphan_closed(void *owner, int err, const char *why)
 struct link *link_accept(struct loop *loop, struct conn *conn, const struct hello_info *hello,
 			 const struct link_setting *setting, const struct link_ops *ops, void *owner)
 {
-	static const struct conn_ops orphan_ops = { .up = command_up, .part = lane_moving_part, .closed = orphan_closed };
+	static const struct conn_ops orphan_ops = { .up = link_conn_up, .part = link_conn_part, .closed = orphan_closed };
 	struct link *link = link_new(loop, setting, ops, owner);
 
 	if (!link) {
@@ -717,8 +372,7 @@ static void link_told(struct loop_post *post)
 	link->ops->lost(link->owner, link, link->err, link->why);
 }
 
-/* When nothing of a lost link runs any more, its owner hears of it, from the loop. */
-static void link_tell(struct link *link)
+void link_tell(struct link *link)
 {
 	if (link->state != LINK_LOST || link->command || link->pending || link->told)
 		return;
@@ -727,7 +381,7 @@ static void link_tell(struct link *link)
 	loop_post(link->loop, &link->post);
 }
 
-static void link_lose(struct link *link, int err, const char *why)
+void link_lose(struct link *link, int err, const char *why)
 {
 	if (link->state == LINK_LOST)
 		return;
@@ -829,8 +483,9 @@ int link_fd(const struct link *link)
 
 void link_stats(const struct link *link, struct link_stats *stats_out)
 {
-	struct link_stats stats = { .rtt_mean_ns = link->rtt_mean_ns, .rtt_low_ns = pings_least(link->smalls, link->small_count), .jitter_ns = link->jitter_ns,
-				    .rtt_ns = link->rtt_ns, .rtt_min_ns = link->rtt_min_ns, .lanes = link->lanes_up,
+	const struct pings *pings = &link->pings;
+	struct link_stats stats = { .rtt_mean_ns = pings->rtt_mean_ns, .rtt_low_ns = pings_least(pings), .jitter_ns = pings->jitter_ns,
+				    .rtt_ns = pings->rtt_ns, .rtt_min_ns = pings->rtt_min_ns, .lanes = link->lanes_up,
 				    .bandwidth = link->bandwidth };
 
 	if (link->command) {
@@ -855,6 +510,6 @@ void link_stats(const struct link *link, struct link_stats *stats_out)
 		stats.sent += sent;
 		stats.received += received;
 	}
-	stats.probe_tells = probe_bandwidth(link, &stats.probe_bandwidth);
+	stats.probe_tells = pings_rate(pings, &stats.probe_bandwidth);
 	*stats_out = stats;
 }

@@ -23,10 +23,6 @@
 #define LINK_COMMAND_MAX (2 * LINK_SPAN_MAX + 4096u) /* messages of the command lane: a span may end with a large frame */
 #define LINK_TEXT_MAX	 1024u		     /* strings in messages: programs' paths, reasons */
 
-/* Idle probes: a padded ping behind a small one. It fits the first window of a connection, so it is not slowed by TCP. */
-#define LINK_PROBE_SIZE (12u << 10)
-#define LINK_PROBE_MAX	125000000ull /* bytes a second: 1 Gbit/s takes 98 us for a probe, and to wake up takes about as long */
-
 struct link;
 
 struct link_ops {
@@ -52,7 +48,7 @@ struct link_stats {
 	uint64_t rtt_mean_ns; /* the newest counting an eighth, as in TCP */
 	uint64_t jitter_ns;   /* mean deviation from it */
 	bool probe_tells;	  /* timed pings tell something of the bandwidth: it isn't noise */
-	uint64_t probe_bandwidth; /* that, in bytes a second; 0: more than LINK_PROBE_MAX */
+	uint64_t probe_bandwidth; /* that, in bytes a second; 0: more than PINGS_RATE_MAX */
 	uint32_t tcp_rtt_us;  /* as the kernel has smoothed it */
 	uint32_t retransmits;
 	uint64_t sent;

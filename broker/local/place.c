@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "broker/core/pings.h"
 #include "broker/lib/clock.h"
 #include "broker/lib/log.h"
 #include "broker/local/broker.h"
@@ -112,7 +113,7 @@ static double bandwidth_of(struct placed_server *placed, const struct link_stats
 	if (stats->probe_tells && probe > 0 && (lane <= 0 || contradicts(probe, lane)))
 		return most > 0 && most < probe ? most : probe;
 	/* More than pings can tell is a contradiction, too. */
-	if (lane > 0 && (lane * PLACE_PROBE_MORE >= (double)LINK_PROBE_MAX || !stats->probe_tells || probe > 0))
+	if (lane > 0 && (lane * PLACE_PROBE_MORE >= (double)PINGS_RATE_MAX || !stats->probe_tells || probe > 0))
 		return most > 0 && most < lane ? most : lane;
 	return most;
 }
