@@ -22,7 +22,7 @@ void client_direct(struct client *client)
 	struct shm shm;
 	int fd;
 
-	if (!node || !broker_conf(client->broker)->direct || client->kernel_memory >= 0)
+	if (!node || !broker_conf(client->broker)->direct || client->kernel_memory >= 0 || (client->mirror.off & OFF_DIRECT))
 		return;
 	fd = node_direct(node, link_id(client->link), client->mirror.id);
 	if (fd < 0)

@@ -19,10 +19,11 @@ enum off {
 	OFF_SPIN = 64,	   /* who waits sleeps */
 	OFF_LZ4 = 128,	   /* bytes travel as they are */
 	OFF_ALL = 255,
+	OFF_DIRECT = 256,  /* a program on its own machine's GPU goes through gleamd; not one of all: there's nothing to measure without it elsewhere */
 	OFF_TRACED = 1 << 16, /* no technique: the program is traced, and wants to be told of its commands (span.h) */
 };
 
-#define OFF_WORDS	 "async, handles, grants, verdicts, snapshot, coalesce, spin, lz4 or all"
+#define OFF_WORDS	 "async, handles, grants, verdicts, snapshot, coalesce, spin, lz4, direct or all"
 #define OFF_SETTING	 "GLEAM_OFF="
 #define OFF_UNKNOWN_SIZE 32
 
@@ -39,6 +40,7 @@ static inline uint32_t off_read(const char *text, char *unknown_out)
 		{ "async", OFF_ASYNC },	      { "handles", OFF_HANDLES },   { "grants", OFF_GRANTS },
 		{ "verdicts", OFF_VERDICTS }, { "snapshot", OFF_SNAPSHOT }, { "coalesce", OFF_COALESCE },
 		{ "spin", OFF_SPIN },	      { "lz4", OFF_LZ4 },	    { "all", OFF_ALL },
+		{ "direct", OFF_DIRECT },
 	};
 	uint32_t off = 0;
 

@@ -109,6 +109,17 @@ say "$(cat "$TMP/restore.out")"
 touch "$TMP/trained"
 right train
 same "losses" "$(grep '^loss' "$TMP/still-train.out")" "$(grep -m 200 '^loss' "$TMP/train.log")"
+# One that has begun without it isn't moved.
+start_bg apart env GLEAM_OFF=direct GLEAM_SERVER=here LD_LIBRARY_PATH="$OUT/lib" "$OUT/tests/cuda/train" 20 "$TMP/trained-apart" 8 1
+wait_for 30 grep -q '^loss 9 ' "$TMP/apart.log" || fail "it does not start: $(cat "$TMP/apart.log")"
+same "by the short cut, with GLEAM_OFF=direct" False "$(of "$(bg_pid apart)" direct)"
+for try in 1 2 3 4 5; do
+	ctl checkpoint "$(bg_pid apart)" "$TMP/saved" >"$TMP/save.out" 2>&1 && break
+	grep -q "did not come to an end" "$TMP/save.out" || fail "a checkpoint: $(cat "$TMP/save.out")"
+done
+grep -q "^checkpoint of" "$TMP/save.out" && ! grep -q "^moved" "$TMP/save.out" || fail "a checkpoint: $(cat "$TMP/save.out")"
+touch "$TMP/trained-apart"
+right apart
 
 # ---- straight to another worker of this machine, again and again ----
 turns=4

@@ -28,6 +28,9 @@ static void others_are_told(void **state)
 	char unknown[OFF_UNKNOWN_SIZE];
 
 	assert_int_equal(off_read("spin,fly,swim,lz4", unknown), OFF_SPIN | OFF_LZ4);
+	/* Another way, and no technique of all ways. */
+	assert_int_equal(off_read("direct", NULL), OFF_DIRECT);
+	assert_int_equal(off_read("all", NULL) & OFF_DIRECT, 0);
 	assert_string_equal(unknown, "fly");
 	/* A part of a word, and more than a word, are none. */
 	assert_int_equal(off_read("spi", unknown), 0);

@@ -163,6 +163,9 @@ static bool long_way(const struct options *options, long long pid, unsigned sess
 	if (answer && !options->json)
 		printf("moved %lld to another worker of %s, which gleamd sees the commands of: %.1f MiB of memory, held for %.1f ms; its calls take a little longer "
 		       "from now on\n", pid, server, number_of(answer, "memory") / MIB, number_of(answer, "pause_ms"));
+	else if (!answer)
+		fprintf(stderr, "gleamctl: %lld shares its memory with a worker of this machine; a program that is started with GLEAM_OFF=direct can have checkpoints "
+			"without being moved first\n", pid);
 	json_decref(answer);
 	return answer;
 }
