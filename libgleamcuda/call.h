@@ -37,7 +37,7 @@ enum needs {
 struct call {
 	uint16_t api; /* enum api */
 	bool ptds;    /* NULL streams mean this thread's stream */
-	bool touches; /* what is sent next may write to host memory that kernels reach (exposed.h) */
+	bool touches; /* what is sent next may write to host memory that kernels reach (exposed.h), or is a copy of pages (pages.h) */
 	struct thread *thread;
 	struct context *context; /* current; NULL where none is needed and none is set. Of a green one its primary one */
 	struct context *green;	 /* that green one; NULL */

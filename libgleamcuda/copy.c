@@ -20,6 +20,7 @@
 #include "libgleamcuda/hostfunc.h"
 #include "libgleamcuda/late.h"
 #include "libgleamcuda/off.h"
+#include "libgleamcuda/pages.h"
 #include "libgleamcuda/range.h"
 #include "libgleamcuda/region.h"
 #include "libgleamcuda/session.h"
@@ -453,7 +454,7 @@ CUresult copy_source_wait(struct call *call, enum place place, uint64_t src, uin
 	if (hostfunc_outstanding() || (exposed_any() && exposed_holds(src)))
 		return context_wait(call);
 	late_wait_range((void *)(uintptr_t)src, span);
-	return CUDA_SUCCESS;
+	return pages_any() ? pages_wait(call, src, span) : CUDA_SUCCESS;
 }
 
 /* Managed memory is the device's, once the host's bytes are there. */
@@ -488,6 +489,8 @@ CUresult copy_run(struct call *call, const struct copy *copy)
 		if (result)
 			return result;
 	}
+	if (pages_any() && pages_copy(call, &c, &result))
+		return result;
 	/* A stream that waits for the host: the source may be filled after this call, and to wait here could be for ever. */
 	if (host_src && c.src_place == PLACE_PINNED && streamword_waiting()) {
 		if (c.async && c.dst_place == PLACE_DEVICE)

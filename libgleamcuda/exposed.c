@@ -20,6 +20,7 @@
 #include "libgleamcuda/hostfunc.h"
 #include "libgleamcuda/late.h"
 #include "libgleamcuda/log.h"
+#include "libgleamcuda/pages.h"
 #include "libgleamcuda/range.h"
 #include "libgleamcuda/session.h"
 #include "libgleamcuda/streamword.h"
@@ -214,6 +215,10 @@ CUresult exposed_open(struct call *call, uint64_t start, uint64_t size)
 
 	if (exposed_is(start))
 		return CUDA_SUCCESS;
+	/* What copies write there goes to the mirror with the bytes of the host. */
+	result = pages_any() ? pages_wait(call, start, size) : CUDA_SUCCESS;
+	if (result)
+		return result;
 	exposed = calloc(1, sizeof(*exposed));
 	if (!exposed)
 		return CUDA_ERROR_OUT_OF_MEMORY;

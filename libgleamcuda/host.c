@@ -18,6 +18,7 @@
 #include "libgleamcuda/hostfunc.h"
 #include "libgleamcuda/late.h"
 #include "libgleamcuda/log.h"
+#include "libgleamcuda/pages.h"
 #include "libgleamcuda/range.h"
 #include "libgleamcuda/space.h"
 #include "libgleamcuda/stream.h"
@@ -93,8 +94,13 @@ CUresult do_cuMemHostAlloc(struct call *call, void **pp, size_t bytesize, unsign
 	range.start = host_space_take(bytesize);
 	if (!range.start)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	at = mmap((void *)(uintptr_t)range.start, pages(bytesize), PROT_READ | PROT_WRITE,
-		  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+	if (pages_make(call, range.start, pages(bytesize))) {
+		at = (void *)(uintptr_t)range.start;
+		range.flags = RANGE_PAGES;
+	} else {
+		at = mmap((void *)(uintptr_t)range.start, pages(bytesize), PROT_READ | PROT_WRITE,
+			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+	}
 	if (at == MAP_FAILED)
 		goto give_space;
 	range.host = range.start;
@@ -106,6 +112,8 @@ CUresult do_cuMemHostAlloc(struct call *call, void **pp, size_t bytesize, unsign
 	return CUDA_SUCCESS;
 
 unmap:
+	if (range.flags & RANGE_PAGES)
+		pages_end(call, range.start, pages(bytesize));
 	mmap(at, pages(bytesize), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 give_space:
 	host_space_give(range.start, bytesize);
@@ -154,6 +162,8 @@ CUresult do_cuMemFreeHost(struct call *call, void *p)
 	if (range_remove(range.start, false, &range))
 		return CUDA_ERROR_INVALID_VALUE;
 	__atomic_fetch_sub(&host_made, 1, __ATOMIC_RELAXED);
+	if (range.flags & RANGE_PAGES)
+		pages_end(call, range.start, pages(range.size));
 	mmap(p, pages(range.size), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 	host_space_give(range.start, range.size);
 	return CUDA_SUCCESS;

@@ -31,6 +31,7 @@ enum range_flag {
 	RANGE_NO_ACCESS = 16,  /* mapped, but cuMemSetAccess has given nobody access yet */
 	RANGE_SHARED = 64,	/* another program's memory (share.c) */
 	RANGE_HOST_PLACED = 32, /* cuMemCreate with a host location */
+	RANGE_PAGES = 128,	/* made host memory that the worker of this machine has mapped, too (pages.h) */
 	RANGE_VARIABLE = 64,	/* managed memory that is a variable of a module: not to be freed */
 };
 

@@ -33,6 +33,7 @@ struct session {
 	int socket;   /* closes when this process ends: that is how gleamd knows; or the kernel's session */
 	bool kernel;  /* opened through the kernel module: socket is /dev/gleam */
 	int doorbell; /* eventfd: the broker sleeps, there is something in c2n */
+	int pages;    /* the file for page-locked memory that a worker of this machine has mapped, too (pages.h); -1: none */
 	struct snapshot snapshot;
 	char server[64];
 	char path[SESSION_PATH_SIZE]; /* of gleamd's socket */

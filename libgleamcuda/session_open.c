@@ -28,6 +28,7 @@
 #define OPEN_WAIT_MS   (LOCAL_OPEN_MS_MAX + ANSWER_WAIT_MS)
 #define AGAIN_WAIT_MS  10000 /* a daemon that was stopped while it was asked may be back by then */
 #define AGAIN_PAUSE_MS 100
+#define OPENED_FDS     3 /* of LOCAL_OPENED at most */
 
 static const uint8_t protocol_hash[32] = PROTOCOL_HASH;
 
@@ -179,7 +180,7 @@ static int answer_take(const uint8_t *packet, size_t size, struct session_opened
 }
 
 /* The next packet; its descriptors are the caller's. Size, or -errno. */
-static int packet_take(int fd, uint8_t *packet, size_t packet_size, int fds_out[2])
+static int packet_take(int fd, uint8_t *packet, size_t packet_size, int fds_out[OPENED_FDS])
 {
 	struct pollfd poll_fd = { .fd = fd, .events = POLLIN };
 	int ready;
@@ -192,7 +193,7 @@ static int packet_take(int fd, uint8_t *packet, size_t packet_size, int fds_out[
 		return -ETIMEDOUT;
 	}
 
-	ssize_t size = fds_recv(fd, packet, packet_size, fds_out, 2, 0);
+	ssize_t size = fds_recv(fd, packet, packet_size, fds_out, OPENED_FDS, 0);
 
 	return size ? (int)size : -ECONNRESET;
 }
@@ -217,7 +218,7 @@ static int open_answer(int fd, struct session_opened *opened_out)
 	uint8_t packet[4096] __attribute__((aligned(8)));
 	uint64_t begin_ns = clock_ns();
 	bool told = false;
-	int fds[2];
+	int fds[OPENED_FDS];
 	int err;
 
 	for (;;) {
@@ -253,10 +254,12 @@ static int open_answer(int fd, struct session_opened *opened_out)
 		goto close_fds;
 	}
 	opened_out->doorbell = fd_above_stdio(fds[1]);
+	if (fds[2] >= 0)
+		opened_out->pages = fd_above_stdio(fds[2]);
 	return 0;
 
 close_fds:
-	for (int i = 0; i < 2; i++)
+	for (int i = 0; i < OPENED_FDS; i++)
 		if (fds[i] >= 0)
 			close(fds[i]);
 	return err;
@@ -370,6 +373,7 @@ static struct session *session_new(const struct session_opened *opened)
 	s->kernel = opened->kernel;
 	s->shm = opened->shm;
 	s->doorbell = opened->doorbell;
+	s->pages = opened->pages;
 	memcpy(s->server, opened->server, sizeof(s->server));
 	memcpy(s->path, opened->path, sizeof(s->path));
 	pthread_mutex_init(&s->append_lock, NULL);
@@ -384,6 +388,8 @@ void session_close(struct session *s)
 {
 	shm_close(&s->shm);
 	close(s->doorbell);
+	if (s->pages >= 0)
+		close(s->pages);
 	close(s->socket);
 	free(s);
 }
@@ -395,7 +401,7 @@ int session_open_one(const struct session_wish *wish, uint32_t first, struct ses
 	struct session *s;
 	int err;
 
-	*opened = (struct session_opened){ .link = -1, .doorbell = -1, .shm.fd = -1 };
+	*opened = (struct session_opened){ .link = -1, .doorbell = -1, .pages = -1, .shm.fd = -1 };
 	*result_out = CUDA_ERROR_NO_DEVICE;
 	err = open_either(wish, opened);
 	if (err) {
@@ -406,6 +412,8 @@ int session_open_one(const struct session_wish *wish, uint32_t first, struct ses
 	s = session_new(opened);
 	if (!s) {
 		shm_close(&opened->shm);
+		if (opened->pages >= 0)
+			close(opened->pages);
 		close(opened->doorbell);
 		close(opened->link);
 		return -ENOMEM;

@@ -27,6 +27,7 @@ struct session_opened {
 	int link; /* socket, or the kernel's session */
 	bool kernel;
 	int doorbell;
+	int pages; /* -1: none, see pages.h */
 	struct shm shm;
 	char server[64];
 	char path[SESSION_PATH_SIZE];

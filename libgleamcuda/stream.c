@@ -23,6 +23,7 @@
 #include "libgleamcuda/log.h"
 #include "libgleamcuda/off.h"
 #include "libgleamcuda/pool.h"
+#include "libgleamcuda/pages.h"
 #include "libgleamcuda/region.h"
 #include "libgleamcuda/service.h"
 #include "libgleamcuda/session.h"
@@ -231,7 +232,7 @@ bool stream_shows(struct call *call, struct stream *stream)
 
 	if (late_any() || hostfunc_outstanding() || streamword_waiting())
 		return true;
-	return exposed_any() &&
+	return (exposed_any() || pages_any()) &&
 	       (!stream_reached(call, stream, __atomic_load_n(&stream->touch_seq, __ATOMIC_ACQUIRE)) ||
 		!stream_reached(call, with, __atomic_load_n(&with->touch_seq, __ATOMIC_ACQUIRE)));
 }

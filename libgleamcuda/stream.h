@@ -34,7 +34,7 @@ struct stream {
 	uint64_t last_seq;  /* of the newest command; of a legacy stream: of all blocking streams of its context too */
 	uint64_t own_seq;   /* of the newest command of this very stream */
 	uint64_t flush_seq; /* of the newest gleamFlush */
-	uint64_t touch_seq; /* of the newest command that may write to host memory which the program can look at; as last_seq */
+	uint64_t touch_seq; /* of the newest command that may write to host memory which the program can look at, or is a copy of pages; as last_seq */
 	uint64_t upload_seq; /* of the newest copy from pageable memory */
 	uint64_t excused_seq; /* up to this a synchronise has said that all is done: the words may come later */
 	uint64_t fence_seen; /* fence.c: the newest fence that it has passed */

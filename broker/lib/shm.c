@@ -106,6 +106,20 @@ close_fd:
 	return err;
 }
 
+int shm_pages_make(void)
+{
+	int fd = memfd_create("gleam-pages", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int err;
+
+	if (fd < 0)
+		return -errno;
+	if (ftruncate(fd, (off_t)SESSION_PAGES_SIZE) == 0 && fcntl(fd, F_ADD_SEALS, SHM_SEALS) == 0)
+		return fd;
+	err = -errno;
+	close(fd);
+	return err;
+}
+
 void shm_arena_touch(struct shm *shm, uint32_t at, uint32_t size, bool write)
 {
 	for (uint32_t unit = at / SHM_UNIT; size && unit <= (at + size - 1) / SHM_UNIT; unit++) {

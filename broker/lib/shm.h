@@ -33,6 +33,12 @@ int shm_map(struct shm *shm, int fd, const uint8_t protocol_hash[32]);
 /* Unmaps and closes. Harmless on a closed one. */
 void shm_close(struct shm *shm);
 
+/*
+ * The memory for page-locked pages that a client shares with a worker of its machine: SESSION_PAGES_SIZE bytes, of which only those exist that
+ * are used, which nobody can make smaller. A descriptor, or -errno.
+ */
+int shm_pages_make(void);
+
 static inline struct session_header *shm_header(const struct shm *shm)
 {
 	return (struct session_header *)(void *)shm->base;

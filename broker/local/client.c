@@ -32,6 +32,7 @@ static void client_freed(struct loop_post *post)
 	broker_client_freed(client->broker, client);
 	shm_close(&client->mirror.shm);
 	fd_close(&client->doorbell);
+	fd_close(&client->pages);
 	fd_close(&client->kernel_memory);
 	fd_close(&client->fd);
 	pthread_mutex_destroy(&client->deliver_lock);
@@ -394,6 +395,7 @@ struct client *client_new(struct broker *broker, struct loop *loop, int fd, uint
 	client->loop = loop;
 	client->fd = fd;
 	client->doorbell = -1;
+	client->pages = -1;
 	client->kernel_memory = -1;
 	client->pid = cred.pid;
 	client->uid = cred.uid;

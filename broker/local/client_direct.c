@@ -24,7 +24,7 @@ void client_direct(struct client *client)
 
 	if (!node || !broker_conf(client->broker)->direct || client->kernel_memory >= 0 || (client->mirror.off & OFF_DIRECT))
 		return;
-	fd = node_direct(node, link_id(client->link), client->mirror.id);
+	fd = node_direct(node, link_id(client->link), client->mirror.id, &client->pages);
 	if (fd < 0)
 		return;
 	/* No lane uses the old one: the mirror isn't live yet. If this fails the session can't go on, as the seat moves nothing. */
@@ -54,6 +54,32 @@ static bool step_ask(struct client *client, enum move_step step, uint16_t slot)
 	hdr.size = (uint32_t)(sizeof(hdr) + w.at);
 	memcpy(frame, &hdr, sizeof(hdr));
 	return wire_put(&client->wire, frame, hdr.size);
+}
+
+/*
+ * Copies that name pages of the program are for the worker that has mapped them: before its commands go to another one it sends no more of
+ * them.
+ */
+void client_direct_pages(struct client *client, bool allowed)
+{
+	if (client->direct && client->pages >= 0)
+		__atomic_store_n(&shm_header(&client->mirror.shm)->pages, allowed, __ATOMIC_SEQ_CST);
+}
+
+bool client_direct_has_pages(const struct client *client)
+{
+	struct ring ring = client->c2n;
+	struct frame_hdr hdr;
+	const uint8_t *frame;
+
+	/* Pairs with the fence in pages_begin(): either the client sees that they are not allowed any more, or we see that it is at it. */
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	if (__atomic_load_n(&shm_header(&client->mirror.shm)->pages_open, __ATOMIC_ACQUIRE))
+		return true;
+	for (; ring_look(&ring, &hdr, &frame) == 1; ring_next(&ring, &hdr))
+		if (hdr.kind == FRAME_COMMAND && (hdr.op == OP_gleamPagesUp || hdr.op == OP_gleamPagesDown))
+			return true;
+	return false;
 }
 
 bool client_direct_take(struct client *client)

@@ -263,7 +263,7 @@ static void client_attached(struct client *client, struct reader *body)
 	if (client->state != CLIENT_OPENING)
 		return;
 
-	const int fds[2] = { client->mirror.shm.fd, client->doorbell };
+	const int fds[3] = { client->mirror.shm.fd, client->doorbell, client->pages };
 	const struct baton_name name = client_baton_name(client);
 
 	baton_open(&client->mirror.shm, client->direct ? BATON_DIRECT : BATON_LIVE, &name);
@@ -274,7 +274,7 @@ static void client_attached(struct client *client, struct reader *body)
 	if (!client->direct)
 		__atomic_store_n(&client->mirror.live, true, __ATOMIC_RELEASE);
 	session_live_post(&client->mirror.shm);
-	if (client_packet(client, bytes, w.at, fds, 2)) {
+	if (client_packet(client, bytes, w.at, fds, client->pages >= 0 ? 3 : 2)) {
 		client_gone(client);
 		return;
 	}

@@ -34,7 +34,7 @@ struct packet {
 	struct packet *next;
 	struct msghdr msg;
 	struct iovec iov;
-	FDS_ROOM(2) room;
+	FDS_ROOM(3) room;
 	uint8_t bytes[];
 };
 
@@ -122,6 +122,7 @@ struct client {
 	uint64_t bell_value;
 	bool bell_armed;
 
+	int pages;   /* direct: the file of page-locked memory that it shares with its worker */
 	bool direct; /* it has the memory of a worker of this machine: nothing goes through us; wire is the side ring then */
 	bool hold_asked; /* its worker is to take no more commands */
 	bool hold_answered; /* and doesn't */
@@ -256,6 +257,10 @@ bool client_direct_give(struct client *client);
 bool client_direct_frame(struct client *client, const struct frame_hdr *hdr, const uint8_t *frame);
 /* While it is held: the rings as they stand. False: what the memory says can't be. */
 bool client_direct_stand(struct client *client);
+/* May its copies name pages that its worker has mapped? Not while it moves. */
+void client_direct_pages(struct client *client, bool allowed);
+/* After client_direct_stand(): are there such copies among its commands that its worker hasn't taken? */
+bool client_direct_has_pages(const struct client *client);
 /* It goes on with another worker: from here on its commands are ours to take, where client_direct_stand() has found them. */
 void client_direct_end(struct client *client);
 

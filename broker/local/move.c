@@ -130,6 +130,7 @@ void move_over(struct move *move, bool done, const char *why)
 	if (!move->to)
 		records_turn(move->client, done);
 	move->client->move = NULL;
+	client_direct_pages(move->client, true);
 	/* Without a worker it waits on, for the one that it had or for another checkpoint. */
 	if (!done && move->loader)
 		client_waits(move->client, true);
@@ -380,6 +381,7 @@ struct move *move_new(struct broker *broker, struct client *client, struct serve
 	move->moved_ns = loop_now_ns(move->loop);
 	move->timer.arg = move;
 	client->move = move;
+	client_direct_pages(client, false);
 	/* From the loop, so that hear() is never called from here. */
 	move->timer.fire = move_begin;
 	loop_timer_set(move->loop, &move->timer, loop_now_ns(move->loop));

@@ -63,11 +63,11 @@ bool move_direct_stand(struct move *move)
 		move_failed(move, "the program has written nonsense into its command ring, and can't be moved");
 		return false;
 	}
-	if (wire_can_fill(move->client->c2n.at))
+	if (wire_can_fill(move->client->c2n.at) && !client_direct_has_pages(move->client))
 		return true;
 	/* It goes on by a command or two, if it has any. */
 	if (loop_now_ns(move->loop) - move->drain_ns > MOVE_DRAIN_NS)
-		move_failed(move, "the program has stopped at a place of its command ring where no other worker can go on; try again");
+		move_failed(move, "the program has stopped at a place of its command ring where no other worker can go on, or in a copy; try again");
 	else
 		old_give(move, MOVE_GO_ON_NS);
 	return false;

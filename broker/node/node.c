@@ -813,11 +813,11 @@ static struct seat *seat_of_link(struct node *node, const uint8_t *link_id_wante
 	return NULL;
 }
 
-int node_direct(struct node *node, const uint8_t *link_id_wanted, uint32_t session)
+int node_direct(struct node *node, const uint8_t *link_id_wanted, uint32_t session, int *pages_out)
 {
 	struct seat *seat = seat_of_link(node, link_id_wanted, session);
 
-	return seat ? seat_direct(seat) : -ENOENT;
+	return seat ? seat_direct(seat, pages_out) : -ENOENT;
 }
 
 int node_left(struct node *node, const uint8_t *link_id_wanted, uint32_t session)

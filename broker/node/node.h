@@ -33,10 +33,10 @@ void node_wake(struct node *node);
 void node_drain(struct node *node, bool on);
 
 /*
- * The worker's memory for a client of this very daemon, whose session runs over the link with this id: a descriptor, the caller's.
+ * The worker's memories for a client of this very daemon, whose session runs over the link with this id: descriptors, the caller's.
  * -ENOENT: the other end of that link isn't this node. See seat_direct().
  */
-int node_direct(struct node *node, const uint8_t *link_id, uint32_t session);
+int node_direct(struct node *node, const uint8_t *link_id, uint32_t session, int *pages_out);
 /* That client goes on elsewhere, with the memory. See seat_left(). */
 int node_left(struct node *node, const uint8_t *link_id, uint32_t session);
 

@@ -33,6 +33,8 @@
 #define PROC_FD_SESSION 3
 #define PROC_FD_BELL	4
 #define PROC_FD_STATUS	5
+#define PROC_FD_PAGES	6
+#define PROC_FDS	4
 
 struct proc {
 	struct loop *loop;
@@ -43,6 +45,7 @@ struct proc {
 	int status;
 	struct shm shm;
 	int doorbell;
+	int pages; /* shm_pages_make() */
 	bool ready;
 	bool exited;
 	bool reading;
@@ -79,12 +82,12 @@ static void child_drop(const struct proc_setting *setting, int status)
 		child_fail(status, "changing to the user for workers");
 }
 
-static void child_main(const struct proc_setting *setting, pid_t parent, const int fds[3], char *const *argv,
+static void child_main(const struct proc_setting *setting, pid_t parent, const int fds[PROC_FDS], char *const *argv,
 		       char *const *environment)
 {
 	struct rlimit core = { 0, 0 };
 	struct rlimit files;
-	int high[3];
+	int high[PROC_FDS];
 	int null;
 	sigset_t none;
 
@@ -92,17 +95,17 @@ static void child_main(const struct proc_setting *setting, pid_t parent, const i
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	signal(SIGPIPE, SIG_DFL);
 	signal(SIGIO, SIG_DFL);
-	/* First out of the way of 3, 4 and 5. */
-	for (int i = 0; i < 3; i++)
+	/* First out of the way of 3 to 6. */
+	for (int i = 0; i < PROC_FDS; i++)
 		high[i] = fcntl(fds[i], F_DUPFD, 16);
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < PROC_FDS; i++)
 		if (high[i] < 0 || dup2(high[i], PROC_FD_SESSION + i) < 0)
 			_exit(126);
 	null = open("/dev/null", O_RDWR);
 	if (null < 0 || dup2(null, STDIN_FILENO) < 0 || dup2(STDERR_FILENO, STDOUT_FILENO) < 0)
 		child_fail(PROC_FD_STATUS, "/dev/null");
-	if (syscall(SYS_close_range, PROC_FD_STATUS + 1, ~0u, 0) < 0) {
-		for (int fd = PROC_FD_STATUS + 1; fd < (int)PROC_FILES_MAX; fd++)
+	if (syscall(SYS_close_range, PROC_FD_PAGES + 1, ~0u, 0) < 0) {
+		for (int fd = PROC_FD_PAGES + 1; fd < (int)PROC_FILES_MAX; fd++)
 			close(fd);
 	}
 	setsid();
@@ -284,9 +287,9 @@ int proc_start(struct loop *loop, const struct proc_setting *setting, const char
 {
 	struct proc *proc = calloc(1, sizeof(*proc));
 	char *envp[PROC_ENV_MAX + 1];
-	char session_fd[12], bell_fd[12], status_fd[12];
+	char session_fd[12], bell_fd[12], status_fd[12], pages_fd[12];
 	char *argv[] = { (char *)setting->worker, "--session-fd", session_fd, "--doorbell-fd", bell_fd, "--status-fd",
-			 status_fd, "--driver", (char *)setting->driver, NULL };
+			 status_fd, "--pages-fd", pages_fd, "--driver", (char *)setting->driver, NULL };
 	int status[2] = { -1, -1 };
 	int err;
 
@@ -299,12 +302,19 @@ int proc_start(struct loop *loop, const struct proc_setting *setting, const char
 	proc->owner = owner;
 	proc->pidfd = -1;
 	proc->shm.fd = -1;
+	proc->pages = -1;
 	proc->timer.fire = proc_late;
 	proc->timer.arg = proc;
 	err = shm_make(&proc->shm, protocol_hash, 0);
 	if (err) {
 		snprintf(why, why_size, "no memory for a session: %s", strerror(-err));
 		goto free_proc;
+	}
+	proc->pages = shm_pages_make();
+	if (proc->pages < 0) {
+		err = proc->pages;
+		snprintf(why, why_size, "no memory for page-locked pages: %s", strerror(-err));
+		goto close_fds;
 	}
 	proc->doorbell = eventfd(0, EFD_CLOEXEC);
 	if (proc->doorbell < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, status) < 0) {
@@ -315,9 +325,10 @@ int proc_start(struct loop *loop, const struct proc_setting *setting, const char
 	snprintf(session_fd, sizeof(session_fd), "%d", PROC_FD_SESSION);
 	snprintf(bell_fd, sizeof(bell_fd), "%d", PROC_FD_BELL);
 	snprintf(status_fd, sizeof(status_fd), "%d", PROC_FD_STATUS);
+	snprintf(pages_fd, sizeof(pages_fd), "%d", PROC_FD_PAGES);
 	environment_make(environment, envp);
 
-	const int fds[3] = { proc->shm.fd, proc->doorbell, status[1] };
+	const int fds[PROC_FDS] = { proc->shm.fd, proc->doorbell, status[1], proc->pages };
 	pid_t parent = getpid();
 	pid_t pid = fork();
 
@@ -351,6 +362,7 @@ int proc_start(struct loop *loop, const struct proc_setting *setting, const char
 	return 0;
 
 close_fds:
+	fd_close(&proc->pages);
 	fd_close(&proc->doorbell);
 	fd_close(&status[0]);
 	fd_close(&status[1]);
@@ -376,12 +388,14 @@ pid_t proc_pid(const struct proc *proc)
 	return proc->pid;
 }
 
-void proc_memory_take(struct proc *proc, struct shm *shm_out, int *doorbell_out)
+void proc_memory_take(struct proc *proc, struct shm *shm_out, int *doorbell_out, int *pages_out)
 {
 	*shm_out = proc->shm;
 	*doorbell_out = proc->doorbell;
+	*pages_out = proc->pages;
 	proc->shm = (struct shm){ .fd = -1 };
 	proc->doorbell = -1;
+	proc->pages = -1;
 }
 
 void proc_tell(struct proc *proc, const void *bytes, size_t size)
@@ -406,6 +420,7 @@ void proc_free(struct proc *proc)
 	loop_timer_clear(proc->loop, &proc->timer);
 	shm_close(&proc->shm);
 	fd_close(&proc->doorbell);
+	fd_close(&proc->pages);
 	fd_close(&proc->status);
 	fd_close(&proc->pidfd);
 	free(proc);

@@ -47,8 +47,8 @@ int proc_start(struct loop *loop, const struct proc_setting *setting, const char
 void proc_give(struct proc *proc, const struct proc_ops *ops, void *owner);
 bool proc_is_ready(const struct proc *proc);
 pid_t proc_pid(const struct proc *proc);
-/* Takes its memory and doorbell (-1 and NULL afterwards here). */
-void proc_memory_take(struct proc *proc, struct shm *shm_out, int *doorbell_out);
+/* Takes its memories and doorbell (-1 and NULL afterwards here). */
+void proc_memory_take(struct proc *proc, struct shm *shm_out, int *doorbell_out, int *pages_out);
 /* Tells a worker that is ready something that its client can't change; it is read when it is needed. */
 void proc_tell(struct proc *proc, const void *bytes, size_t size);
 /* SIGKILL, now or after PROC_GRACE_NS. ended() follows. */

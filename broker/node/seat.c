@@ -46,6 +46,7 @@ struct seat {
 	void *owner;
 	struct proc *proc;
 	int doorbell;
+	int pages; /* for page-locked memory of a client of this machine */
 	uint64_t bell_value;
 	uint64_t bell_tag;
 	bool bell_armed;
@@ -114,6 +115,7 @@ static void seat_freed(struct loop_post *post)
 	shm_close(&seat->mirror.shm);
 	origins_free(seat->mirror.origins);
 	fd_close(&seat->doorbell);
+	fd_close(&seat->pages);
 	proc_free(seat->proc);
 	free(seat);
 }
@@ -272,7 +274,7 @@ struct seat *seat_new(struct loop *loop, struct link *link, uint32_t session, co
 	seat->born_ns = loop_now_ns(loop);
 	snprintf(seat->host, sizeof(seat->host), "%s", link_host(link));
 	snprintf(seat->tenant, sizeof(seat->tenant), "%s", link_tenant(link));
-	proc_memory_take(proc, &seat->mirror.shm, &seat->doorbell);
+	proc_memory_take(proc, &seat->mirror.shm, &seat->doorbell, &seat->pages);
 	seat->mirror.live = true;
 	shm_ring_c2n(&seat->mirror.shm, &seat->c2n);
 	shm_ring_n2c(&seat->mirror.shm, &seat->n2c);
@@ -287,20 +289,29 @@ struct seat *seat_new(struct loop *loop, struct link *link, uint32_t session, co
 
 /* ---- down: what the client wrote ---- */
 
-int seat_direct(struct seat *seat)
+int seat_direct(struct seat *seat, int *pages_out)
 {
-	int fd;
+	int fd, pages;
 
 	if (seat->state != SEAT_LIVE || seat->direct || seat->c2n.at)
 		return -EBUSY;
 	fd = fcntl(seat->mirror.shm.fd, F_DUPFD_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
+	pages = fcntl(seat->pages, F_DUPFD_CLOEXEC, 0);
+	if (pages < 0) {
+		int err = -errno;
+
+		close(fd);
+		return err;
+	}
 	seat->direct = true;
 	/* The client's own are the client's and the worker's. */
 	shm_ring_side_c2n(&seat->mirror.shm, &seat->c2n);
 	shm_ring_side_n2c(&seat->mirror.shm, &seat->n2c);
 	__atomic_store_n(&shm_header(&seat->mirror.shm)->direct, 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&shm_header(&seat->mirror.shm)->pages, 1, __ATOMIC_RELEASE);
+	*pages_out = pages;
 	log_info("session %u of %s (%s, pid %u): on this machine, without us in between", seat->mirror.id, link_host(seat->link),
 		 seat->client.program, seat->client.pid);
 	return fd;

@@ -79,9 +79,9 @@ int seat_seen(struct seat *seat, uint64_t frames, uint64_t bulk);
 /*
  * The client is of this machine: it gets the worker's memory itself. From here on the seat moves nothing of it, only what its broker has to
  * say to the worker, and hears (the side rings of broker/proto/ring.h); it still ends with worker and client. A descriptor of the memory,
- * the caller's; -errno: it stays as it was.
+ * and one for page-locked pages, the caller's; -errno: it stays as it was.
  */
-int seat_direct(struct seat *seat);
+int seat_direct(struct seat *seat, int *pages_out);
 /*
  * That client has gone on with another worker and has taken the memory along: the seat leaves it alone, and only waits for its end. The
  * worker must have been held (MOVE_HOLD), and nothing of it may run. -ESRCH: it isn't such a client.

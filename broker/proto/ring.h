@@ -17,6 +17,7 @@
  *			down arena	cells that the client gives away with a command, for bytes that come back
  *   broker -> broker	baton		client's memory: what a daemon leaves for the one that comes after it
  *			overflow	client's memory: notices that wait for room in n2c, also for that one
+ *   client <-> worker	pages		a second memory, of one machine: what the client has page-locked, for the GPU to read and write
  *   node <-> worker	side rings	a memory that client and worker share: the daemon's own commands (a move's) and what is said to
  *					them, in the room of the overflow, which nobody needs then
  *
@@ -39,7 +40,7 @@ typedef uint64_t gleam_u64;
 #endif
 
 #define SESSION_MAGIC	0x4d45534d41454c47ull /* "GLEAMSEM" */
-#define SESSION_VERSION 5
+#define SESSION_VERSION 6
 
 #define SESSION_SLOTS	       256	  /* calls that may wait at once; the 257th thread waits for a slot */
 #define SESSION_SLOT_SIZE      4096	  /* header included; longer answers go to a down cell */
@@ -57,6 +58,7 @@ typedef uint64_t gleam_u64;
 #define SESSION_GRANULES       (SESSION_UP_SIZE / SESSION_GRANULE)
 #define SESSION_OVERFLOW_SIZE  (16u << 20) /* changed bytes of mapped memory may be many; with more the session ends */
 #define SESSION_BATON_SIZE      (64u << 10)
+#define SESSION_PAGES_SIZE      (1ull << 40) /* of the file that page-locked memory lies in which both have mapped: by its address, sparse */
 #define SESSION_TOKEN_SIZE     16	  /* of a session at its node */
 #define SESSION_WINDOW	       2048	  /* bulk frames that may be on their way without having been acknowledged */
 
@@ -116,7 +118,7 @@ struct session_header {
 	gleam_u32 busy;	  /* then: the worker has work that isn't finished; written by it for the node's load */
 	gleam_u32 off;	  /* worker's memory: techniques that the client has switched off; broker/proto/off.h */
 	gleam_u32 grace_ms; /* how long the client waits for another daemon when this one is gone; written by it at first */
-	gleam_u32 pad0;
+	gleam_u32 pages; /* direct: 1 while copies may name page-locked memory that both have mapped; written by the daemon */
 	/*
 	 * Worker's memory, between worker and node: device memory is short (docs/ring.md). The worker says how much it lacks of which GPU and
 	 * counts short_asked up; the node has other programs' workers give back what their clients don't use, and answers by short_told and
@@ -148,7 +150,13 @@ struct session_header {
 	gleam_u32 progress_bell;
 	gleam_u32 progress_waiters;
 	gleam_u64 memory; /* bytes of device memory the client holds, as its library counts them; for people to look at */
-	gleam_u64 pad4[6];
+	/*
+	 * direct: calls that are about to send such a copy. The client counts itself in, looks at pages, and out when it is sent; so a daemon
+	 * that has taken pages away and finds none knows that none comes any more.
+	 */
+	gleam_u32 pages_open;
+	gleam_u32 pad4;
+	gleam_u64 pad5[5];
 
 	/* direct: the side rings; as c2n and n2c, but the worker sleeps on the bell of c2n alone */
 	struct ring_ctl side_c2n;

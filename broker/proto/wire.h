@@ -291,7 +291,8 @@ enum local_msg {
 	/* client -> gleamd: u32 version, u8 hash[32], u32 pid as the client sees it, str program, str settings
 	 * (GLEAM_SERVER=..., CUDA_* that the worker must know; newline separated). NOT_SERVERS=NAME,NAME...: not these servers */
 	LOCAL_OPEN = 1,
-	/* gleamd -> client, with descriptors {session memory, doorbell eventfd}: u32 how many other servers it could ask
+	/* gleamd -> client, with descriptors {session memory, doorbell eventfd} and, where it shares
+	 * its memory with a worker of this machine, one of a file of SESSION_PAGES_SIZE for page-locked memory: u32 how many other servers it could ask
 	 * (that answer, have GPUs, and aren't in NOT_SERVERS), str server name. The session is LIVE when the packet arrives. */
 	LOCAL_OPENED = 2,
 	/* gleamd -> client, then it closes: u32 enum session_end, str reason */

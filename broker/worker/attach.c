@@ -3,6 +3,7 @@
  * What a session begins with. Executor thread.
  */
 #include "broker/worker/device.h"
+#include "broker/worker/pages.h"
 #include "broker/worker/post.h"
 #include "gen/worker_bodies.h"
 
@@ -31,6 +32,8 @@ CUresult worker_do_gleamAttach(struct worker *w, struct cmd *cmd, const struct m
 	 */
 	if (!w->ordinals && __atomic_load_n(&w->header->direct, __ATOMIC_ACQUIRE) == 1)
 		__atomic_store_n(&w->direct, true, __ATOMIC_RELAXED);
+	else if (!w->ordinals)
+		pages_stop(w);
 	if (!ordinals)
 		return CUDA_ERROR_NO_DEVICE;
 	if (m->first > DEVICES_MAX - w->device_count)

@@ -242,6 +242,7 @@ static bool runs_after_fault(const struct frame_hdr *hdr, CUresult latched)
 	case OP_gleamFree:
 	case OP_gleamMemInfo:
 	case OP_gleamHostRange:
+	case OP_gleamPages:
 	case OP_gleamHostDone:
 	case OP_gleamFlush:
 	case OP_gleamStreamSync:

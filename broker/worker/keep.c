@@ -57,6 +57,7 @@ static const uint8_t keep_class[OP_MAX] = {
 	[OP_gleamVerdict] = KEEP_NONE, [OP_gleamLoadAgain] = KEEP_NONE, [OP_gleamFunctionInfo] = KEEP_NONE,
 	[OP_gleamGrant] = KEEP_NONE, [OP_gleamGrantReturn] = KEEP_NONE, [OP_gleamMap] = KEEP_NONE, [OP_gleamFree] = KEEP_NONE,
 	[OP_gleamMemInfo] = KEEP_NONE, [OP_gleamHostRange] = KEEP_NONE, [OP_gleamHostWrite] = KEEP_NONE,
+	[OP_gleamPages] = KEEP_NONE, [OP_gleamPagesUp] = KEEP_NONE, [OP_gleamPagesDown] = KEEP_NONE,
 	[OP_gleamCopyUp] = KEEP_NONE, [OP_gleamCopyUpBulk] = KEEP_NONE, [OP_gleamCopyDown] = KEEP_NONE,
 	[OP_gleamCopyDownBulk] = KEEP_NONE, [OP_gleamCopyDownLate] = KEEP_NONE, [OP_gleamCopyDev] = KEEP_NONE,
 	[OP_gleamCopyUp2D] = KEEP_NONE, [OP_gleamCopyDown2D] = KEEP_NONE, [OP_gleamCopyDev2D] = KEEP_NONE,

@@ -22,6 +22,7 @@
 #include "broker/worker/cost.h"
 #include "broker/worker/executor.h"
 #include "broker/worker/note.h"
+#include "broker/worker/pages.h"
 #include "broker/worker/print.h"
 #include "broker/worker/start.h"
 
@@ -33,6 +34,7 @@ struct options {
 	int session_fd;
 	int doorbell_fd;
 	int status_fd;
+	int pages_fd; /* -1: none */
 	const char *driver;
 	struct worker_settings settings;
 };
@@ -53,6 +55,7 @@ static bool options_read(int argc, char **argv, struct options *o)
 	static const struct option known[] = {
 		{ "session-fd", required_argument, NULL, 's' }, { "doorbell-fd", required_argument, NULL, 'd' },
 		{ "status-fd", required_argument, NULL, 't' },	{ "driver", required_argument, NULL, 'p' },
+		{ "pages-fd", required_argument, NULL, 'P' },
 		{ "warm", no_argument, NULL, 'w' },		{ "no-wipe", no_argument, NULL, 'W' },
 		{ "no-confine", no_argument, NULL, 'C' },	{ "grant-max", required_argument, NULL, 'g' },
 		{ "verbose", no_argument, NULL, 'v' },		{ NULL, 0, NULL, 0 },
@@ -61,7 +64,7 @@ static bool options_read(int argc, char **argv, struct options *o)
 	char *end;
 	int c;
 
-	*o = (struct options){ .session_fd = -1, .doorbell_fd = -1, .status_fd = -1,
+	*o = (struct options){ .session_fd = -1, .doorbell_fd = -1, .status_fd = -1, .pages_fd = -1,
 			       .settings = { .wipe = true, .confine = true } };
 	while ((c = getopt_long(argc, argv, "", known, NULL)) != -1) {
 		switch (c) {
@@ -73,6 +76,9 @@ static bool options_read(int argc, char **argv, struct options *o)
 			break;
 		case 't':
 			sound &= fd_read(optarg, &o->status_fd);
+			break;
+		case 'P':
+			sound &= fd_read(optarg, &o->pages_fd);
 			break;
 		case 'p':
 			o->driver = optarg;
@@ -151,7 +157,7 @@ int main(int argc, char **argv)
 	w.settings.given = getenv("GLEAM_WORKER_GIVEN") != NULL;
 	w.parent = parent;
 	w.doorbell = o.doorbell_fd;
-	if (worker_start(&w, o.session_fd, protocol_hash, o.driver, why, sizeof(why)) ||
+	if ((o.pages_fd >= 0 && pages_start(&w, o.pages_fd)) || worker_start(&w, o.session_fd, protocol_hash, o.driver, why, sizeof(why)) ||
 	    (o.settings.confine && confine_late(why, sizeof(why)))) {
 		complain("%s", why);
 		status_tell(o.status_fd, 'E', why);

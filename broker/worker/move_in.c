@@ -12,6 +12,7 @@
 #include "broker/worker/move_out.h"
 #include "broker/worker/note.h"
 #include "broker/worker/number.h"
+#include "broker/worker/pages.h"
 #include "broker/worker/post.h"
 #include "broker/worker/stream.h"
 #include "broker/worker/variable.h"
@@ -102,6 +103,8 @@ CUresult worker_do_gleamMoveBegin(struct worker *w, struct cmd *cmd, const struc
 	a->reason_size = (uint32_t)strlen(reason) + 1;
 	w->ordinals = m->ordinals;
 	w->moving = true;
+	/* Its client is reached through the node from here on. */
+	pages_stop(w);
 	pthread_mutex_lock(&w->lock);
 	w->up_tail = w->up_seen = MOVE_UP_START;
 	pthread_mutex_unlock(&w->lock);

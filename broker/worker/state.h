@@ -270,6 +270,7 @@ struct worker {
 	} ahead;
 	struct unwanted *unwanted; /* up pieces that are given back when they land */
 	struct host_range *host_ranges;
+	struct pages *pages; /* of a client of this machine (pages.c); NULL in tests without */
 	struct keep *keep;
 	struct arrivals *arrivals; /* variables, while it becomes another worker: variable_in.c */
 	struct move *move;

@@ -21,6 +21,7 @@
 #include "broker/worker/note.h"
 #include "broker/worker/number.h"
 #include "broker/worker/origin.h"
+#include "broker/worker/pages.h"
 #include "broker/worker/pinned.h"
 #include "broker/worker/share.h"
 #include "broker/worker/start.h"
@@ -188,6 +189,7 @@ void worker_stop(struct worker *w)
 		grants_stop(w);
 		vmms_stop(w);
 		host_ranges_stop(w);
+		pages_stop(w);
 	}
 	images_stop(w);
 	copy_stop(w);

@@ -149,6 +149,25 @@ done
 say "$came of $turns came: $(cat "$TMP/move.out")"
 [ $came -ge $((turns / 2)) ] || fail "too few moves"
 
+# ---- while copies of pages that both have mapped are on their way: another worker has to get their bytes ----
+for to in here b; do
+	start_bg pages env GLEAM_SERVER=here LD_LIBRARY_PATH="$OUT/lib" "$OUT/tests/cuda/pages" "$TMP/enough"
+	wait_for 30 grep -q round "$TMP/pages.log" || fail "pages: $(cat "$TMP/pages.log")"
+	pid=$(bg_pid pages)
+	same "by the short cut" True "$(of "$pid" direct)"
+	for try in 1 2 3 4 5; do
+		move "$pid" $to >"$TMP/move.out" 2>&1 && break
+		grep -q "did not come to an end" "$TMP/move.out" || fail "pages to $to: $(cat "$TMP/move.out")"
+		grep -q memfd:gleam-pages "/proc/$pid/maps" || fail "it has no pages any more"
+	done
+	same "by the short cut" False "$(of "$pid" direct)"
+	before=$(grep -c round "$TMP/pages.log")
+	wait_for 20 eval "[ \$(grep -c round '$TMP/pages.log') -gt $((before + 3)) ]" || fail "pages does not go on"
+	touch "$TMP/enough"
+	right pages
+	rm "$TMP/enough"
+done
+
 # ---- they leave a machine that is drained ----
 start one 10 3
 start two 10 4

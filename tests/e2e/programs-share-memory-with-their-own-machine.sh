@@ -30,7 +30,7 @@ workers() { pgrep -c -P "$(bg_pid node)" gleam-worker || true; }
 workers_are() { [ "$(workers)" = "$1" ]; }
 
 both_up
-for program in vecadd copies streams mapped printf memory cases_callbacks bandwidth uploaders; do
+for program in vecadd copies streams mapped printf memory cases_callbacks bandwidth uploaders pages; do
 	[ "$program" = cases_callbacks ] && sanitized && continue
 	cuda "$program" >"$TMP/$program.out" 2>&1 || fail "$program: $(tail -20 "$TMP/$program.out")"
 	say "$program: $(tail -1 "$TMP/$program.out")"
@@ -39,6 +39,7 @@ done
 GLEAM_COPIERS=3 cuda bandwidth 1024 8192 2 >"$TMP/helped.out" 2>&1 || fail "with helpers: $(tail -20 "$TMP/helped.out")"
 GLEAM_COPIERS=many GLEAM_LOG=1 cuda bandwidth 1024 1024 1 >"$TMP/helped.out" 2>&1 || fail "GLEAM_COPIERS=many: $(tail -20 "$TMP/helped.out")"
 grep -q "GLEAM_COPIERS=many: not a number" "$TMP/helped.out" || fail "nothing said of GLEAM_COPIERS=many: $(cat "$TMP/helped.out")"
+GLEAM_PAGES=copied cuda pages >"$TMP/copied.out" 2>&1 || fail "pages, copied: $(tail -20 "$TMP/copied.out")"
 grep -q "this machine's own worker" "$TMP/node.log" || fail "no session shared memory: $(grep session "$TMP/node.log" | tail -5)"
 grep -q "without us in between" "$TMP/node.log" || fail "the node's side says nothing"
 
@@ -49,6 +50,21 @@ trips() { [ "$(client_field round_trips)" -ge 1000 ]; }
 wait_for 20 trips || fail "round trips: $(client_field round_trips)"
 same "bytes on the link" 0 "$(client_field link_sent)"
 same "bytes from the link" 0 "$(client_field link_received)"
+
+# What it has page-locked its worker has mapped, too, unless it wishes otherwise; elsewhere it is copied.
+for kind in shared copied; do
+	start_bg pages env GLEAM_PAGES=$kind LD_LIBRARY_PATH="$OUT/lib" "$OUT/tests/cuda/pages" "$TMP/enough"
+	wait_for 20 grep -q round "$TMP/pages.log" || fail "pages $kind: $(cat "$TMP/pages.log")"
+	worker=$(grep -oE 'worker [0-9]+$' "$TMP/node.log" | tail -1 | cut -d' ' -f2)
+	maps() { grep -c 'memfd:gleam-pages' "/proc/$1/maps" || true; }
+	wanted=$([ $kind = shared ] && echo 1 || echo 0)
+	same "files of pages in the program, $kind" "$wanted" "$(maps "$(bg_pid pages)")"
+	same "and in its worker" "$wanted" "$(maps "$worker")"
+	touch "$TMP/enough"
+	wait_for 20 grep -q '1 passed, 0 failed' "$TMP/pages.log" || fail "pages $kind: $(tail -3 "$TMP/pages.log")"
+	stop_bg pages || true
+	rm "$TMP/enough"
+done
 
 # The program is killed: its worker ends, a warm one waits for the next.
 kill -9 "$(bg_pid calls)"
