@@ -26,6 +26,8 @@
 #define SPIN_MAX_FEW_NS	50000u /* where others wait for the core */
 #define SPIN_MANY_CORES 8
 #define SPIN_RESTS	4  /* pauses of the processor between looks: 0.1 to 0.3 us together */
+#define SPIN_RESTS_LONG 16 /* when it has been SPIN_LONG_NS: a microsecond is little then */
+#define SPIN_LONG_NS	50000u
 #define SPIN_TURNS	16 /* looks between yields on many cores */
 #define SPIN_FEW_CORES	3
 
@@ -61,10 +63,10 @@ static inline void spin_pause(void)
 #endif
 }
 
-/* Between two looks, of which there have been some since @looked_ns; @turns is the caller's, at first 0. */
+/* Between two looks, when there have been some for @looked_ns; @turns is the caller's, at first 0. */
 static inline void spin_rest(uint64_t looked_ns, uint64_t max_ns, unsigned *turns)
 {
-	for (int i = 0; i < SPIN_RESTS; i++)
+	for (int i = looked_ns < SPIN_LONG_NS ? SPIN_RESTS : SPIN_RESTS_LONG; i > 0; i--)
 		spin_pause();
 	if (looked_ns > SPIN_BUSY_NS && (max_ns < SPIN_MAX_MANY_NS || ++*turns % SPIN_TURNS == 0))
 		sched_yield();
