@@ -23,12 +23,16 @@
 #define SPACE_HOST	  0x005000000000ull
 #define SPACE_MANAGED	  0x006000000000ull
 #define SPACE_MANAGED_END 0x007000000000ull
+#define SPACE_SYMBOLS	  0x007000000000ull
+#define SPACE_SYMBOLS_END 0x007800000000ull
 #define SPACE_SPAN_BITS	  34
 #else
 #define SPACE_DEVICE	  0x200000000000ull /* unit u, a device of some server: SPACE_SPAN bytes from u * SPACE_SPAN behind this on */
 #define SPACE_HOST	  0x300000000000ull /* page-locked memory that Gleam makes: SPACE_SPAN bytes */
 #define SPACE_MANAGED	  0x380000000000ull /* managed memory of the software GPU: up to SPACE_MANAGED_END */
 #define SPACE_MANAGED_END 0x390000000000ull
+#define SPACE_SYMBOLS	  0x390000000000ull /* and its variables of modules */
+#define SPACE_SYMBOLS_END 0x3a0000000000ull
 #define SPACE_SPAN_BITS	  40
 #endif
 #define SPACE_SPAN (1ull << SPACE_SPAN_BITS)

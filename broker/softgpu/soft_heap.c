@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "broker/proto/space.h"
 #include "broker/softgpu/soft_memory.h"
 
 #define UNIT_SIZE 512u
@@ -17,9 +18,6 @@
 #define WORD_BITS 64u
 /* From here on an allocation has its own mapping: sharing a chunk would waste more. */
 #define SMALL_MAX ((uint64_t)1 << 20)
-/* Chunks of variables, each in the first free place. */
-#define SYMBOLS_BASE 0x390000000000ull
-#define SYMBOLS_END  0x3a0000000000ull
 
 #ifndef MAP_FIXED_NOREPLACE
 #define MAP_FIXED_NOREPLACE 0x100000
@@ -57,12 +55,12 @@ static void *region_map(uint64_t size)
 	return (void *)(uintptr_t)start;
 }
 
-/* A kernel that doesn't know the flag takes it for a wish. */
+/* The first free place. A kernel that doesn't know the flag takes it for a wish. */
 static void *symbols_map(uint64_t size)
 {
 	const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
 
-	for (uint64_t want = SYMBOLS_BASE; size < SYMBOLS_END - want; want += SOFT_GRANULARITY) {
+	for (uint64_t want = SPACE_SYMBOLS; size < SPACE_SYMBOLS_END - want; want += SOFT_GRANULARITY) {
 		void *at = mmap((void *)(uintptr_t)want, size, PROT_READ | PROT_WRITE, flags, -1, 0);
 
 		if ((uint64_t)(uintptr_t)at == want)
