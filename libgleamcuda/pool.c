@@ -178,13 +178,21 @@ static void synchronised_one(uint64_t handle, void *data)
 	struct pool *pool = data;
 	struct call call;
 	struct context *context;
+	uint64_t keep;
+	bool more;
 
 	(void)handle;
-	if (!pool || pool->reserved <= pool->threshold)
+	if (!pool)
+		return;
+	pthread_mutex_lock(&lock);
+	keep = pool->threshold;
+	more = pool->reserved > keep;
+	pthread_mutex_unlock(&lock);
+	if (!more)
 		return;
 	context = context_primary(pool->device);
 	call_start(&call, context->session, context);
-	pool_trim(&call, pool, pool->threshold);
+	pool_trim(&call, pool, keep);
 	call_leave(&call, CUDA_SUCCESS);
 }
 

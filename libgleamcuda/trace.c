@@ -79,7 +79,8 @@ static void chunk_write_locked(struct tracer *t)
 {
 	/* Pairs with the release in record_put(): the records are whole. */
 	uint32_t used = __atomic_load_n(&t->chunk->used, __ATOMIC_ACQUIRE);
-	struct trace_chunk head;
+	struct trace_chunk head = { .magic = t->chunk->magic, .used = used, .thread = t->chunk->thread,
+				    .lost = __atomic_load_n(&t->chunk->lost, __ATOMIC_RELAXED) };
 
 	if (used == t->written)
 		return;
@@ -93,8 +94,7 @@ static void chunk_write_locked(struct tracer *t)
 		t->chunk->serial = ++serial;
 		t->place = (1 + (serial - 1) % chunks_max) * (uint64_t)TRACE_CHUNK;
 	}
-	head = *t->chunk;
-	head.used = used;
+	head.serial = t->chunk->serial;
 	if (!write_at((const char *)(t->chunk + 1) + t->written, used - t->written, t->place + sizeof(head) + t->written) ||
 	    !write_at(&head, sizeof(head), t->place))
 		return;
@@ -218,7 +218,7 @@ void trace_spans(struct reader *r)
 			record_put(t, &record, sizeof(record));
 	}
 	if (t && lost)
-		t->chunk->lost += lost;
+		__atomic_fetch_add(&t->chunk->lost, lost, __ATOMIC_RELAXED);
 }
 
 void trace_call(const struct call *call, CUresult result, const uint64_t *args, uint32_t count)
