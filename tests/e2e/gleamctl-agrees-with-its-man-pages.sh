@@ -3,7 +3,7 @@
 # The man pages tell exactly the commands, options, settings, files and variables that there are.
 . "$(dirname "$0")/../lib/e2e.sh"
 
-need_built bin/gleamctl bin/gleamd
+need_built bin/gleamctl bin/gleamd bin/gleam-bench
 man=$TOP/docs/man
 
 # Options in a text, one a line.
@@ -35,6 +35,11 @@ equal "options of all" "$(printf '%s\n' "$all" | sed '/^$/d' | sort -u)" "$(page
 
 # --- gleamd
 equal "options of gleamd" "$("$OUT/bin/gleamd" --help | options)" "$(part gleamd.8 OPTIONS | tags | options)"
+
+# --- gleam-bench
+told=$("$OUT/bin/gleam-bench" --help | options)
+[ "$(printf '%s\n' "$told" | wc -l)" -ge 10 ] || fail "options of gleam-bench: $told"
+equal "options of gleam-bench" "$told" "$(part gleam-bench.1 OPTIONS | tags | options)"
 
 # --- gleam.conf: what the reader of settings knows
 settings=$(sed -nE 's/.*IS\("([a-z]+)", "([a-z_]+)"\).*/\1 \2/p' "$TOP/broker/lib/conf.c" | sort)
