@@ -18,7 +18,8 @@ struct object {
 	uint16_t ctx;	      /* context that was current at its birth; CTX_NONE without */
 	bool live;	      /* false: the place is free */
 	bool used;	      /* a function that has been launched */
-	bool touched;	      /* the driver has been asked about a function, or has launched it */
+	bool asked;	      /* a function that the driver has been asked about, */
+	bool touched;	      /* or had to load: touch.c */
 	void *driver;	      /* the driver's object */
 	void *own;	      /* ours: struct stream, struct event, struct image */
 	struct object *older; /* other generations of the index; owned */

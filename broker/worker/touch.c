@@ -10,26 +10,38 @@
 #include "broker/worker/verdict_make.h"
 #include "gen/worker_bodies.h"
 
-/* Commands that a driver needs a function for, and where their message has its handle: the place and 1. */
-static const uint8_t function_place[OP_MAX] = {
-	[OP_cuFuncSetAttribute] = 1, [OP_cuFuncGetAttribute] = 1, [OP_cuKernelSetAttribute] = 1, [OP_cuKernelGetAttribute] = 1,
-	[OP_cuFuncSetCacheConfig] = 1, [OP_cuKernelSetCacheConfig] = 1, [OP_cuFuncSetSharedMemConfig] = 1,
-	[OP_cuOccupancyMaxActiveBlocksPerMultiprocessor] = 1, [OP_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags] = 1,
-	[OP_cuOccupancyAvailableDynamicSMemPerBlock] = 1, [OP_cuOccupancyMaxPotentialClusterSize] = 1,
-	[OP_cuOccupancyMaxActiveClusters] = 1, [OP_gleamGraphKernel] = 17,
+/* Commands that are about a function: where their message has its handle (the place and 1), and whether a driver may need its code for them. */
+static const struct {
+	uint8_t place;
+	bool code;
+} function_ops[OP_MAX] = {
+	[OP_cuFuncSetAttribute] = { 1, false }, [OP_cuFuncGetAttribute] = { 1, false }, [OP_cuKernelSetAttribute] = { 1, false },
+	[OP_cuKernelGetAttribute] = { 1, false }, [OP_cuFuncSetCacheConfig] = { 1, false }, [OP_cuKernelSetCacheConfig] = { 1, false },
+	[OP_cuFuncSetSharedMemConfig] = { 1, false }, [OP_cuOccupancyMaxActiveBlocksPerMultiprocessor] = { 1, true },
+	[OP_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags] = { 1, true }, [OP_cuOccupancyAvailableDynamicSMemPerBlock] = { 1, true },
+	[OP_cuOccupancyMaxPotentialClusterSize] = { 1, true }, [OP_cuOccupancyMaxActiveClusters] = { 1, true },
+	[OP_gleamGraphKernel] = { 17, true },
 };
 
 void touch_function(struct worker *w, uint16_t ctx, uint64_t handle, struct object *o)
 {
 	if (o->touched)
 		return;
-	o->touched = true;
+	o->touched = o->asked = true;
 	keep_touch(w, ctx, handle, TOUCH_FUNCTION, "");
+}
+
+static void touch_asked(struct worker *w, uint16_t ctx, uint64_t handle, struct object *o)
+{
+	if (o->asked)
+		return;
+	o->asked = true;
+	keep_touch(w, ctx, handle, TOUCH_ASKED, "");
 }
 
 void touch_frame(struct worker *w, const struct frame_hdr *hdr, const uint8_t *frame)
 {
-	size_t at = function_place[hdr->op];
+	size_t at = function_ops[hdr->op].place;
 	struct object *o;
 	uint64_t handle;
 
@@ -37,8 +49,10 @@ void touch_frame(struct worker *w, const struct frame_hdr *hdr, const uint8_t *f
 		return;
 	memcpy(&handle, frame + sizeof(*hdr) + at - 1, sizeof(handle));
 	o = object_find(w->tables, handle_type(handle) == OBJECT_KERNEL ? OBJECT_KERNEL : OBJECT_FUNCTION, handle);
-	if (o)
+	if (o && function_ops[hdr->op].code)
 		touch_function(w, hdr->ctx, handle, o);
+	else if (o)
+		touch_asked(w, hdr->ctx, handle, o);
 }
 
 static CUresult function_load(struct worker *w, struct object *o, bool kernel)
@@ -49,16 +63,12 @@ static CUresult function_load(struct worker *w, struct object *o, bool kernel)
 	return r == CUDA_SUCCESS ? w->drv.cuFuncLoad(function) : r;
 }
 
-static CUresult named_load(struct worker *w, enum object_type type, struct object *o, const char *name)
+static CUresult function_ask(struct worker *w, struct object *o, bool kernel, uint32_t device)
 {
-	CUfunction function = NULL;
-	CUkernel kernel;
-	CUresult r = type == OBJECT_LIBRARY ? w->drv.cuLibraryGetKernel(&kernel, o->driver, name) :
-					      w->drv.cuModuleGetFunction(&function, o->driver, name);
+	int value;
 
-	if (r == CUDA_SUCCESS && type == OBJECT_LIBRARY)
-		r = w->drv.cuKernelGetFunction(&function, kernel);
-	return r == CUDA_SUCCESS ? w->drv.cuFuncLoad(function) : r;
+	return kernel ? w->drv.cuKernelGetAttribute(&value, CU_FUNC_ATTRIBUTE_NUM_REGS, o->driver, w->devices[device]) :
+			w->drv.cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_NUM_REGS, o->driver);
 }
 
 /*
@@ -68,11 +78,13 @@ CUresult worker_do_gleamMoveTouch(struct worker *w, struct cmd *cmd, const struc
 {
 	enum object_type type = handle_type(m->object);
 	struct object *o = object_find(w->tables, type, m->object);
+	bool of_function = m->what == TOUCH_FUNCTION || m->what == TOUCH_ASKED;
+	uint32_t device = cmd->hdr->ctx < SESSION_CONTEXTS ? w->contexts[cmd->hdr->ctx].device : 0;
 	uint64_t address = 0, size = 0;
 	CUresult r = CUDA_SUCCESS;
 
-	if (!w->moving || m->what > TOUCH_VARIABLE ||
-	    (m->what == TOUCH_FUNCTION ? type != OBJECT_FUNCTION && type != OBJECT_KERNEL : type != OBJECT_MODULE && type != OBJECT_LIBRARY))
+	if (!w->moving || m->what > TOUCH_ASKED ||
+	    (of_function ? type != OBJECT_FUNCTION && type != OBJECT_KERNEL : type != OBJECT_MODULE && type != OBJECT_LIBRARY))
 		return CMD_BROKEN;
 	if (!o)
 		return CUDA_ERROR_INVALID_HANDLE;
@@ -82,11 +94,11 @@ CUresult worker_do_gleamMoveTouch(struct worker *w, struct cmd *cmd, const struc
 		touch_function(w, cmd->hdr->ctx, m->object, o);
 		break;
 	case TOUCH_ALL:
-		verdict_touch(w, m->object, cmd->hdr->ctx < SESSION_CONTEXTS ? w->contexts[cmd->hdr->ctx].device : 0);
+		verdict_touch(w, m->object, device);
 		keep_touch(w, cmd->hdr->ctx, m->object, TOUCH_ALL, "");
 		break;
 	case TOUCH_NAMED:
-		r = named_load(w, type, o, m->name);
+		r = verdict_function_touch(w, m->object, o->driver, m->name, device);
 		keep_touch(w, cmd->hdr->ctx, m->object, TOUCH_NAMED, m->name);
 		break;
 	case TOUCH_VARIABLE:
@@ -94,6 +106,10 @@ CUresult worker_do_gleamMoveTouch(struct worker *w, struct cmd *cmd, const struc
 		keep_told(w, cmd->hdr->ctx, m->object, m->name, address, size);
 		if (r == CUDA_SUCCESS && address != m->address)
 			variables_in_known(w, m->name, m->address, address);
+		break;
+	case TOUCH_ASKED:
+		r = function_ask(w, o, type == OBJECT_KERNEL, device);
+		touch_asked(w, cmd->hdr->ctx, m->object, o);
 		break;
 	}
 	if (r != CUDA_SUCCESS)

@@ -10,13 +10,14 @@
 
 /* What is used of an object; in commands of moves. */
 enum touch {
-	TOUCH_FUNCTION = 0, /* it: a function or a kernel */
-	TOUCH_ALL = 1,	    /* all functions of a module or library, of which there are few: their attributes */
-	TOUCH_NAMED = 2,    /* the function of that name */
+	TOUCH_FUNCTION = 0, /* it: a function or a kernel, which was launched */
+	TOUCH_ALL = 1,	    /* what a load's verdict asks about all functions of a module or library */
+	TOUCH_NAMED = 2,    /* what is asked about the function of that name */
 	TOUCH_VARIABLE = 3, /* the variable of that name: and the program knows where it lies */
+	TOUCH_ASKED = 4,    /* it: a function or a kernel, which was asked about */
 };
 
-/* A function or kernel is about to be launched, or the driver is asked about it. */
+/* A function or kernel is about to be launched. */
 void touch_function(struct worker *w, uint16_t ctx, uint64_t handle, struct object *o);
 /* After any other command that succeeded: if it uses a function for the first time. */
 void touch_frame(struct worker *w, const struct frame_hdr *hdr, const uint8_t *frame);

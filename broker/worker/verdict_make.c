@@ -182,7 +182,7 @@ uint8_t *verdict_make(struct worker *w, CUresult code, uint64_t object, uint32_t
 		}
 		v.function_count++;
 	}
-	if (count && count <= ATTRIBUTES_EAGER)
+	if (count)
 		keep_touch(w, o->ctx, object, TOUCH_ALL, "");
 	free(list);
 	free(params);
@@ -201,23 +201,54 @@ fail:
 	return NULL;
 }
 
+/* What is asked about a function, whatever the answers are. */
+static void function_ask(struct worker *w, const struct asked *f, bool params_wanted, bool attributes_wanted, struct verdict_param *params)
+{
+	int32_t attributes[VERDICT_ATTRIBUTES];
+	uint32_t count;
+
+	if (params_wanted)
+		params_read(w, f, params, &count);
+	if (attributes_wanted)
+		attributes_read(w, f, attributes);
+}
+
 void verdict_touch(struct worker *w, uint64_t object, uint32_t device)
 {
 	enum object_type type = handle_type(object);
 	struct object *o = object_find(w->tables, type, object);
-	int32_t attributes[VERDICT_ATTRIBUTES];
+	struct verdict_param *params = malloc(VERDICT_PARAMS * sizeof(*params));
 	void **list = NULL;
 	uint32_t count = 0;
 
-	if (!o || !functions_list(w, type == OBJECT_LIBRARY, o->driver, &list, &count))
-		return;
-	for (uint32_t i = 0; i < count && count <= ATTRIBUTES_EAGER; i++) {
-		struct asked f = { .kernel = type == OBJECT_LIBRARY, .function = list[i], .kernel_of = list[i],
-				   .device = w->devices[device] };
+	if (o && params && functions_list(w, type == OBJECT_LIBRARY, o->driver, &list, &count))
+		for (uint32_t i = 0; i < count; i++) {
+			struct asked f = { .kernel = type == OBJECT_LIBRARY, .function = list[i], .kernel_of = list[i],
+					   .device = w->devices[device] };
 
-		attributes_read(w, &f, attributes);
-	}
+			if (function_name(w, &f))
+				function_ask(w, &f, count <= VERDICT_EAGER, count <= ATTRIBUTES_EAGER, params);
+		}
 	free(list);
+	free(params);
+}
+
+static CUresult function_find(struct worker *w, struct asked *f, void *driver, const char *name)
+{
+	return f->kernel ? w->drv.cuLibraryGetKernel(&f->kernel_of, driver, name) :
+			   w->drv.cuModuleGetFunction(&f->function, driver, name);
+}
+
+CUresult verdict_function_touch(struct worker *w, uint64_t object, void *driver, const char *name, uint32_t device)
+{
+	struct asked f = { .kernel = handle_type(object) == OBJECT_LIBRARY, .device = w->devices[device] };
+	struct verdict_param *params = malloc(VERDICT_PARAMS * sizeof(*params));
+	CUresult r = params ? function_find(w, &f, driver, name) : CUDA_ERROR_OUT_OF_MEMORY;
+
+	if (r == CUDA_SUCCESS)
+		function_ask(w, &f, true, true, params);
+	free(params);
+	return r;
 }
 
 CUresult verdict_function_make(struct worker *w, uint64_t object, void *driver, const char *name, uint32_t device,
@@ -229,8 +260,7 @@ CUresult verdict_function_make(struct worker *w, uint64_t object, void *driver, 
 
 	if (!params)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	r = f.kernel ? w->drv.cuLibraryGetKernel(&f.kernel_of, driver, name) :
-		       w->drv.cuModuleGetFunction(&f.function, driver, name);
+	r = function_find(w, &f, driver, name);
 	if (r == CUDA_SUCCESS) {
 		function_put(w, &f, name, true, true, params, out);
 		keep_touch(w, w->cmd ? w->cmd->hdr->ctx : CTX_NONE, object, TOUCH_NAMED, name);

@@ -25,7 +25,8 @@ uint8_t *verdict_make(struct worker *w, CUresult code, uint64_t object, uint32_t
 CUresult verdict_function_make(struct worker *w, uint64_t object, void *driver, const char *name, uint32_t device,
 			       struct writer *out);
 
-/* What has been asked about all functions of an image with its verdict is asked again, so that a lazy driver loads them. */
+/* What was asked about all functions of an image with its verdict is asked again, and about one: a lazy driver loads something for it. */
 void verdict_touch(struct worker *w, uint64_t object, uint32_t device);
+CUresult verdict_function_touch(struct worker *w, uint64_t object, void *driver, const char *name, uint32_t device);
 
 #endif
