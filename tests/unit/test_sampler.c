@@ -294,7 +294,7 @@ static void levels(void **state)
 
 static void cubes(void **state)
 {
-	float texels[12];
+	float texels[12] = { 0 };
 	static const float directions[6][3] = { { 3, 1, -1 }, { -3, 1, 1 }, { 1, 2, 0 }, { 1, -2, 1 }, { 0, 1, 9 }, { 1, 1, -2 } };
 	struct sampler s = over(texels, 1, 1, 12, SAMPLER_FLOAT, 4, 1);
 
@@ -338,7 +338,7 @@ static struct ptx_texel access_at(enum ptx_tex_op op, enum ptx_geometry geometry
 
 static void surfaces(void **state)
 {
-	uint16_t texels[2][3][4];
+	uint16_t texels[2][3][4] = { 0 };
 	struct sampler s = over(texels, 4, 3, 2, SAMPLER_UINT, 2, 1);
 	const struct sampler_image *image = &s.levels[0];
 	struct ptx_texel t;
