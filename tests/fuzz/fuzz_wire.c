@@ -20,7 +20,7 @@
 // sources: broker/node/store_memory.c broker/node/store_part.c broker/node/store_mark.c broker/node/origin.c broker/node/gpus.c
 // sources: broker/node/fill.c broker/node/pour.c broker/node/ways.c
 // sources: broker/lib/visible.c
-// sources: broker/node/seat.c broker/node/work.c broker/node/pool.c broker/node/proc.c broker/node/gate.c broker/node/setting.c
+// sources: broker/node/seat.c broker/node/seat_up.c broker/node/seat_away.c broker/node/work.c broker/node/pool.c broker/node/proc.c broker/node/gate.c broker/node/setting.c
 // sources: broker/node/probe.c
 // sources: broker/lib/ring.c broker/lib/shm.c broker/lib/slot.c broker/lib/fd.c broker/lib/log.c broker/lib/hash.c
 // sources: broker/lib/key.c broker/lib/conf.c broker/lib/json.c broker/lib/chunk.c
