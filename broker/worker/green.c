@@ -100,6 +100,7 @@ CUresult worker_do_gleamResourceSplit(struct worker *w, struct cmd *cmd, const s
 	const CUdevResource *from = resource_at(w, m->from);
 	CUdevResource input;
 	unsigned int count = m->want;
+	uint32_t before = resources_count(w);
 	CUresult r;
 
 	if (m->want > RESOURCE_GROUPS)
@@ -121,6 +122,9 @@ CUresult worker_do_gleamResourceSplit(struct worker *w, struct cmd *cmd, const s
 	for (unsigned int i = 0; i <= count && r == CUDA_SUCCESS; i++)
 		r = resource_add(w, i < count ? &groups[i] : &remaining, &entries[i]);
 	a->entries_size = (count + 1) * (uint32_t)sizeof(entries[0]);
+	/* Of a split that has failed nobody knows a number. */
+	if (r != CUDA_SUCCESS && w->resources)
+		w->resources->count = before;
 	return r;
 }
 

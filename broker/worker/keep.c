@@ -352,6 +352,11 @@ static void resources_add(struct worker *w, const struct frame_hdr *hdr, const u
 	w->keep->resources += count;
 	if (!count)
 		return;
+	/* Of commands before that there was no memory to keep. */
+	if (count > RESOURCE_GROUPS + 1) {
+		trouble(w, "its server had too little memory to remember what would have to be moved; it stays until it is started again");
+		return;
+	}
 	/* What a context has that isn't green is its device's, whatever becomes of it. */
 	if (hdr->op == OP_gleamResource && msg_gleamResource_get(&r, &m) && m.index < SESSION_CONTEXTS && !w->contexts[m.index].green) {
 		struct writer out = writer_on(of_device + sizeof(h), sizeof(of_device) - sizeof(h));
