@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# time-limit: 200
+# time-limit: 300
 # A program that shares its memory with a worker of its own machine moves: to a server, to another worker of this machine, and back from the
 # server, under load, with the same results bit for bit as one that stays. What fails leaves it where it was, by the short cut; whoever
 # is killed in the middle leaves a running program or a clean error. GLEAM_LONG=1: forty of them.
