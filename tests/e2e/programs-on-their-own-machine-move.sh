@@ -29,9 +29,9 @@ here_up
 export GLEAM_SOCKET=$TMP/gleamd.sock
 ctl() { "$OUT/bin/gleamctl" "$@" --socket "$TMP/gleamd.sock"; }
 move() { ctl migrate "$@"; }
-# start NAME STEPS SEED: until $TMP/enough
+# start NAME STEPS SEED [MS]: until $TMP/enough
 start() {
-	start_bg "$1" env GLEAM_SERVER=here LD_LIBRARY_PATH="$OUT/lib" "$OUT/tests/cuda/checksum" "$2" "$3" 0 "$TMP/enough"
+	start_bg "$1" env GLEAM_SERVER=here LD_LIBRARY_PATH="$OUT/lib" "$OUT/tests/cuda/checksum" "$2" "$3" "${4:-0}" "$TMP/enough"
 	wait_for 30 grep -q step "$TMP/$1.log" || fail "$1 does not start: $(cat "$TMP/$1.log")"
 }
 right() { # NAME
@@ -45,7 +45,8 @@ print([c[sys.argv[2]] for c in json.load(sys.stdin)["clients"] if c["pid"] == in
 # ---- the same numbers, moved or not ----
 GLEAM_SERVER=here cuda checksum 900 5 >"$TMP/still.out" || fail "$(tail -3 "$TMP/still.out")"
 touch "$TMP/enough"
-start moved 900 5
+# With pauses: it must not have ended before it is told to move.
+start moved 900 5 5
 pid=$(bg_pid moved)
 same "by the short cut" True "$(of "$pid" direct)"
 moves=0
