@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "broker/worker/completion.h"
 #include "tests/unit/worker_session.h"
 
 #define LEGACY WIRE_STREAM_LEGACY
@@ -344,6 +345,28 @@ static void staging_is_waited_for(struct client *c)
 		CHECK_EQUAL(read_u32(c, s, p + (uint64_t)i * sizeof(bytes)), 0x01010101u * (unsigned int)i);
 }
 
+/* Whoever waits ends a nap of the completion thread; what only counts lets it nap, but not sleep. */
+static void test_waiting_ends_naps(void **state)
+{
+	static struct worker w;
+
+	(void)state;
+	w.watch_sleeps = WATCH_NAPS;
+	completion_wake(&w);
+	assert_int_equal(w.watch_sleeps, WATCH_NAPS);
+	assert_int_equal(w.watch_bell, 0);
+	completion_hurry(&w);
+	assert_int_equal(w.watch_sleeps, WATCH_LOOKS);
+	/* What it sleeps on has changed, also if it is only about to nap. */
+	assert_int_equal(w.watch_bell, 1);
+	completion_hurry(&w);
+	assert_int_equal(w.watch_bell, 2);
+	w.watch_sleeps = WATCH_SLEEPS;
+	completion_wake(&w);
+	assert_int_equal(w.watch_sleeps, WATCH_LOOKS);
+	assert_int_equal(w.watch_bell, 3);
+}
+
 #define IN_CHILD(name, prepare)                                                                                        \
 	static void test_##name(void **state)                                                                         \
 	{                                                                                                              \
@@ -377,6 +400,7 @@ int main(void)
 		cmocka_unit_test(test_streams_are_made_beside_a_host_function),
 		cmocka_unit_test(test_ends_of_host_functions_are_heard_early),
 		cmocka_unit_test(test_launch_takes_no_lock),
+		cmocka_unit_test(test_waiting_ends_naps),
 		cmocka_unit_test(test_staging_is_waited_for),
 	};
 
