@@ -405,14 +405,18 @@ static void context_closed(struct worker *w, uint32_t index, const struct frame_
 	struct keep *k = w->keep;
 
 	green_stays(w, index, hdr, frame);
+	placing_free(k);
+	touch_closed(w, (uint16_t)index);
 	for (struct entry **link = &k->first; *link;) {
 		struct entry *e = *link;
 
 		if (e->key == CONTEXT_KEY(index) && e->said &&
 		    (entry_hdr(e)->op == OP_gleamContextOpen || entry_hdr(e)->op == OP_gleamGreenOpen))
 			k->closed |= 1ull << index;
+		variables_closed(e, (uint16_t)index);
 		/* Its objects are gone with it, and the other worker's will be. */
-		if (e->key == CONTEXT_KEY(index) || (entry_hdr(e)->ctx == index && !key_lives(w, e->key)))
+		if (e->key == CONTEXT_KEY(index) ||
+		    (entry_hdr(e)->ctx == index && (!key_lives(w, e->key) || entry_hdr(e)->op == OP_gleamMoveTouch)))
 			entry_drop(k, link);
 		else
 			link = &e->next;

@@ -11,16 +11,22 @@
 #define VARIABLE_PART  49152u /* of contents in a command */
 #define VARIABLE_WHERE 96u    /* a place that is told */
 
-/* A variable of a module, as the image names it and the driver has it. */
-struct variable {
+/* A variable, as an image names it; of a library there is one in each context that it is used in. */
+struct named {
 	char *name;
+	bool constant;	 /* kernels can't change it */
+	bool anywhere;	 /* it isn't known which of its words the driver fills in with addresses: any */
+	uint64_t *words; /* offsets of those that it does; upwards */
+	uint32_t word_count;
+};
+
+/* And as the driver has it. */
+struct variable {
+	const struct named *named;
+	uint16_t ctx; /* CTX_NONE: of no context of its own */
 	uint64_t address;
 	uint64_t size;
-	bool constant;	       /* kernels can't change it */
-	bool known;	       /* the program has asked where it lies */
-	bool anywhere;	       /* it isn't known which of its words the driver fills in with addresses: any */
-	uint64_t *words;       /* offsets of those that it does; upwards */
-	uint32_t word_count;
+	bool known; /* the program has asked where it lies */
 	struct move_hash *hashes; /* of each VARIABLE_PART, as it was said */
 	char where[VARIABLE_WHERE]; /* something that moves points to it: what; "": nothing does */
 };
@@ -35,8 +41,10 @@ struct entry {
 	bool said;
 	uint8_t *image; /* a load: its bytes; then the frame is gleamLoadAgain */
 	uint64_t image_size;
-	bool names_known; /* of its variables, */
-	bool asked;	  /* and the driver has said where they lie */
+	bool names_known;   /* of its variables */
+	struct named *names; /* as long as the entry lives */
+	uint32_t name_count;
+	uint64_t asked; /* in which contexts the driver has said where they lie, bit per index; where there is none, UINT64_MAX */
 	struct variable *variables;
 	uint32_t variable_count;
 	uint64_t told, told_size; /* of a variable that the program has asked for: where it lies */
@@ -73,12 +81,14 @@ static inline struct reader entry_read(const struct entry *e)
 /* variable.c */
 /* The names in the image of @e. False: out of memory. */
 bool variable_names(struct worker *w, struct entry *e);
-/* Where they lie; those that the driver doesn't know are forgotten. False: its context can't be entered, or out of memory. */
-bool variable_ask(struct worker *w, struct entry *e);
+/* Where they lie in context @ctx; those that the driver doesn't know are passed over. False: it can't be entered, or out of memory. */
+bool variable_ask(struct worker *w, struct entry *e, uint16_t ctx);
 /* One that no image names, of the object that @e is about. False: out of memory. */
 bool variable_alone(struct entry *e, const char *name, uint64_t address, uint64_t size);
-/* Its module's context is the current one. */
-bool variable_context(struct worker *w, const struct entry *e);
+/* Context @ctx is the current one. */
+bool variable_context(struct worker *w, uint16_t ctx);
+/* Context @ctx is closed: what was its is gone. */
+void variables_closed(struct entry *e, uint16_t ctx);
 /* What has been said of their contents, and them. */
 void variables_forget(struct entry *e);
 void variables_free(struct entry *e);

@@ -127,10 +127,10 @@ CUresult worker_do_gleamLaunch(struct worker *w, struct cmd *cmd, const struct m
 		return CUDA_ERROR_INVALID_HANDLE;
 	function = o->driver;
 	/* At its first launch the driver may load it, and wait for the context's work as any load may: see load_must_wait(). */
-	if (__builtin_expect(!o->used, 0)) {
+	if (__builtin_expect(!(o->used & touch_bit(cmd->hdr->ctx)), 0)) {
 		if (host_calls_pending(w, cmd->own->context))
 			return CMD_PARK;
-		o->used = true;
+		o->used |= touch_bit(cmd->hdr->ctx);
 		touch_function(w, cmd->hdr->ctx, m->function, o);
 	}
 	if (size > LAUNCH_PARAMS_MAX)

@@ -17,9 +17,9 @@ struct object {
 	uint32_t generation;
 	uint16_t ctx;	      /* context that was current at its birth; CTX_NONE without */
 	bool live;	      /* false: the place is free */
-	bool used;	      /* a function that has been launched */
-	bool asked;	      /* a function that the driver has been asked about, */
-	bool touched;	      /* or had to load: touch.c */
+	uint64_t used;	      /* a function or kernel: in which contexts it has been launched, bit per index, */
+	uint64_t asked;	      /* the driver has been asked about it, */
+	uint64_t touched;     /* or had to load it: touch.c */
 	void *driver;	      /* the driver's object */
 	void *own;	      /* ours: struct stream, struct event, struct image */
 	struct object *older; /* other generations of the index; owned */

@@ -25,17 +25,18 @@ static const struct {
 
 void touch_function(struct worker *w, uint16_t ctx, uint64_t handle, struct object *o)
 {
-	if (o->touched)
+	if (o->touched & touch_bit(ctx))
 		return;
-	o->touched = o->asked = true;
+	o->touched |= touch_bit(ctx);
+	o->asked |= touch_bit(ctx);
 	keep_touch(w, ctx, handle, TOUCH_FUNCTION, "");
 }
 
 static void touch_asked(struct worker *w, uint16_t ctx, uint64_t handle, struct object *o)
 {
-	if (o->asked)
+	if (o->asked & touch_bit(ctx))
 		return;
-	o->asked = true;
+	o->asked |= touch_bit(ctx);
 	keep_touch(w, ctx, handle, TOUCH_ASKED, "");
 }
 
@@ -53,6 +54,22 @@ void touch_frame(struct worker *w, const struct frame_hdr *hdr, const uint8_t *f
 		touch_function(w, hdr->ctx, handle, o);
 	else if (o)
 		touch_asked(w, hdr->ctx, handle, o);
+}
+
+static void used_no_more(void *arg, uint64_t handle, struct object *o)
+{
+	uint64_t others = ~*(const uint64_t *)arg;
+
+	o->used &= others;
+	o->asked &= others;
+	o->touched &= others;
+}
+
+void touch_closed(struct worker *w, uint16_t ctx)
+{
+	uint64_t bit = touch_bit(ctx);
+
+	object_each(w->tables, OBJECT_KERNEL, used_no_more, &bit);
 }
 
 static CUresult function_load(struct worker *w, struct object *o, bool kernel)

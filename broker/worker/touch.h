@@ -17,8 +17,16 @@ enum touch {
 	TOUCH_ASKED = 4,    /* it: a function or a kernel, which was asked about */
 };
 
+/* The bit of a context in object.used. */
+static inline uint64_t touch_bit(uint16_t ctx)
+{
+	return ctx < SESSION_CONTEXTS ? 1ull << ctx : 1;
+}
+
 /* A function or kernel is about to be launched. */
 void touch_function(struct worker *w, uint16_t ctx, uint64_t handle, struct object *o);
+/* A context is closed: another one may have its index, and kernels of libraries haven't been used in that. */
+void touch_closed(struct worker *w, uint16_t ctx);
 /* After any other command that succeeded: if it uses a function for the first time. */
 void touch_frame(struct worker *w, const struct frame_hdr *hdr, const uint8_t *frame);
 

@@ -80,15 +80,14 @@ static int found_order(const void *a, const void *b)
 	return order ? order : one->offset < other->offset ? -1 : one->offset > other->offset;
 }
 
-static void variable_free(struct variable *v)
+static void named_free(struct named *v)
 {
 	free(v->name);
 	free(v->words);
-	free(v->hashes);
 }
 
 /* The words of @v are those at @words. False: out of memory. */
-static bool words_take(struct variable *v, const struct found *words, uint32_t count)
+static bool words_take(struct named *v, const struct found *words, uint32_t count)
 {
 	uint64_t *all = realloc(v->words, (v->word_count + (uint64_t)count + 1) * sizeof(*all));
 
@@ -103,24 +102,24 @@ static bool words_take(struct variable *v, const struct found *words, uint32_t c
 	return true;
 }
 
-/* What was found in one piece of an image becomes variables of @e: each name once. */
+/* What was found in one piece of an image becomes names of @e: each once. */
 static bool finds_take(struct entry *e, struct look *look)
 {
 	struct finds *names = &look->variables, *words = &look->words;
-	struct variable *all = realloc(e->variables, (e->variable_count + (uint64_t)names->count + 1) * sizeof(*all));
+	struct named *all = realloc(e->names, (e->name_count + (uint64_t)names->count + 1) * sizeof(*all));
 	uint32_t word = 0;
 
 	if (look->failed || !all) {
-		e->variables = all ? all : e->variables;
+		e->names = all ? all : e->names;
 		return false;
 	}
-	e->variables = all;
+	e->names = all;
 	if (names->count)
 		qsort(names->at, names->count, sizeof(*names->at), found_order);
 	if (words->count)
 		qsort(words->at, words->count, sizeof(*words->at), found_order);
 	for (uint32_t i = 0, next; i < names->count; i = next) {
-		struct variable v = { .name = strndup(names->at[i].name, names->at[i].name_size), .constant = true };
+		struct named v = { .name = strndup(names->at[i].name, names->at[i].name_size), .constant = true };
 		uint32_t from;
 
 		for (next = i; next < names->count && name_order(&names->at[i], &names->at[next]) == 0; next++)
@@ -130,10 +129,10 @@ static bool finds_take(struct entry *e, struct look *look)
 		for (from = word; word < words->count && name_order(&words->at[word], &names->at[i]) == 0; word++)
 			;
 		if (!v.name || !words_take(&v, &words->at[from], word - from)) {
-			variable_free(&v);
+			named_free(&v);
 			return false;
 		}
-		e->variables[e->variable_count++] = v;
+		e->names[e->name_count++] = v;
 	}
 	return true;
 }
@@ -149,28 +148,28 @@ static bool bytes_look(struct entry *e, const uint8_t *bytes, size_t size)
 	return sound;
 }
 
-static int variable_order(const void *a, const void *b)
+static int named_order(const void *a, const void *b)
 {
-	return strcmp(((const struct variable *)a)->name, ((const struct variable *)b)->name);
+	return strcmp(((const struct named *)a)->name, ((const struct named *)b)->name);
 }
 
 /* Pieces of one image may name the same one: then any of its words may be filled in. */
-static void variables_merge(struct entry *e)
+static void names_merge(struct entry *e)
 {
 	uint32_t kept = 0;
 
-	if (e->variable_count)
-		qsort(e->variables, e->variable_count, sizeof(*e->variables), variable_order);
-	for (uint32_t i = 0; i < e->variable_count; i++) {
-		if (kept && strcmp(e->variables[kept - 1].name, e->variables[i].name) == 0) {
-			e->variables[kept - 1].anywhere |= e->variables[i].anywhere || e->variables[i].word_count;
-			e->variables[kept - 1].constant &= e->variables[i].constant;
-			variable_free(&e->variables[i]);
+	if (e->name_count)
+		qsort(e->names, e->name_count, sizeof(*e->names), named_order);
+	for (uint32_t i = 0; i < e->name_count; i++) {
+		if (kept && strcmp(e->names[kept - 1].name, e->names[i].name) == 0) {
+			e->names[kept - 1].anywhere |= e->names[i].anywhere || e->names[i].word_count;
+			e->names[kept - 1].constant &= e->names[i].constant;
+			named_free(&e->names[i]);
 		} else {
-			e->variables[kept++] = e->variables[i];
+			e->names[kept++] = e->names[i];
 		}
 	}
-	e->variable_count = kept;
+	e->name_count = kept;
 }
 
 /* The pieces of a container that a driver takes for the device: as much as all of them is too much to unpack while a program is held. */
@@ -215,17 +214,15 @@ bool variable_names(struct worker *w, struct entry *e)
 	if (fatbin_parse(e->image, e->image_size + 1, &image))
 		return true;
 	sound = image.data_form == FATBIN_FORM_CONTAINER ? container_look(w, e, &image) : bytes_look(e, image.data, image.size);
-	variables_merge(e);
+	names_merge(e);
 	e->names_known = sound;
 	return sound;
 }
 
 /* ---- places ---- */
 
-bool variable_context(struct worker *w, const struct entry *e)
+bool variable_context(struct worker *w, uint16_t ctx)
 {
-	uint16_t ctx = entry_hdr(e)->ctx;
-
 	if (ctx >= SESSION_CONTEXTS || !w->contexts[ctx].open)
 		return true;
 	w->current_known = false;
@@ -257,56 +254,76 @@ static struct move_hash *hashes_new(uint64_t size)
 	return calloc((size + VARIABLE_PART - 1) / VARIABLE_PART, sizeof(struct move_hash));
 }
 
-bool variable_ask(struct worker *w, struct entry *e)
+bool variable_ask(struct worker *w, struct entry *e, uint16_t ctx)
 {
-	uint32_t kept = 0;
-	bool sound = true;
+	uint64_t bit = ctx < SESSION_CONTEXTS ? 1ull << ctx : UINT64_MAX;
+	struct variable *all;
 
-	if (e->asked)
+	if ((e->asked & bit) == bit)
 		return true;
-	if (!variable_context(w, e))
+	all = realloc(e->variables, (e->variable_count + (uint64_t)e->name_count + 1) * sizeof(*all));
+	if (!all)
 		return false;
-	for (uint32_t i = 0; i < e->variable_count; i++) {
-		struct variable v = e->variables[i];
+	e->variables = all;
+	if (!variable_context(w, ctx))
+		return false;
+	for (uint32_t i = 0; i < e->name_count; i++) {
+		struct variable v = { .named = &e->names[i], .ctx = ctx };
 
-		if (variable_find(w, e->key, v.name, &v.address, &v.size) == CUDA_SUCCESS && v.size) {
-			v.hashes = v.hashes ? v.hashes : hashes_new(v.size);
-			sound &= v.hashes != NULL;
-			e->variables[kept++] = v;
-		} else {
-			variable_free(&v);
-		}
+		if (variable_find(w, e->key, e->names[i].name, &v.address, &v.size) != CUDA_SUCCESS || !v.size)
+			continue;
+		v.hashes = hashes_new(v.size);
+		if (!v.hashes)
+			return false;
+		e->variables[e->variable_count++] = v;
 	}
-	e->variable_count = kept;
-	e->asked = sound;
-	return sound;
+	e->asked |= bit;
+	return true;
 }
 
 bool variable_alone(struct entry *e, const char *name, uint64_t address, uint64_t size)
 {
-	struct variable *v = calloc(1, sizeof(*v));
-
-	if (!v)
+	e->names = calloc(1, sizeof(*e->names));
+	e->variables = calloc(1, sizeof(*e->variables));
+	if (!e->names || !e->variables)
 		return false;
-	*v = (struct variable){ .name = strdup(name), .address = address, .size = size, .known = true, .hashes = hashes_new(size) };
-	e->variables = v;
+	e->names_known = true;
+	e->names[0].name = strdup(name);
+	e->name_count = 1;
+	e->variables[0] = (struct variable){ .named = e->names, .ctx = entry_hdr(e)->ctx, .address = address, .size = size, .known = true,
+					     .hashes = hashes_new(size) };
 	e->variable_count = 1;
-	e->asked = e->names_known = true;
-	return v->name && v->hashes;
+	return e->names[0].name && e->variables[0].hashes;
 }
 
 /* ---- the end ---- */
 
+void variables_closed(struct entry *e, uint16_t ctx)
+{
+	uint32_t kept = 0;
+
+	for (uint32_t i = 0; i < e->variable_count; i++)
+		if (e->variables[i].ctx == ctx)
+			free(e->variables[i].hashes);
+		else
+			e->variables[kept++] = e->variables[i];
+	e->variable_count = kept;
+	if (ctx < SESSION_CONTEXTS)
+		e->asked &= ~(1ull << ctx);
+}
+
 void variables_forget(struct entry *e)
 {
 	for (uint32_t i = 0; i < e->variable_count; i++)
-		if (e->variables[i].hashes)
-			memset(e->variables[i].hashes, 0, (e->variables[i].size + VARIABLE_PART - 1) / VARIABLE_PART * sizeof(struct move_hash));
+		memset(e->variables[i].hashes, 0, (e->variables[i].size + VARIABLE_PART - 1) / VARIABLE_PART * sizeof(struct move_hash));
 }
 
 void variables_free(struct entry *e)
 {
 	for (uint32_t i = 0; i < e->variable_count; i++)
-		variable_free(&e->variables[i]);
+		free(e->variables[i].hashes);
+	for (uint32_t i = 0; i < e->name_count; i++)
+		named_free(&e->names[i]);
 	free(e->variables);
+	free(e->names);
 }

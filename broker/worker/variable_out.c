@@ -58,66 +58,132 @@ bool variables_are_known(const struct worker *w)
 
 /* ---- which there are ---- */
 
-static int key_order(const void *a, const void *b)
-{
-	uint64_t one = *(const uint64_t *)a, other = *(const uint64_t *)b;
+/* A module or library is used in a context, or a function or kernel is of something. */
+struct use {
+	uint64_t key;
+	uint64_t of;
+	uint16_t ctx;
+};
 
-	return one < other ? -1 : one > other;
+struct uses {
+	struct use *at;
+	uint32_t count;
+};
+
+static int use_order(const void *a, const void *b)
+{
+	const struct use *one = a, *other = b;
+
+	if (one->key != other->key)
+		return one->key < other->key ? -1 : 1;
+	return one->ctx < other->ctx ? -1 : one->ctx > other->ctx;
 }
 
-/* The module or library that an entry shows to be in use; 0: none. */
-static uint64_t key_used(const struct entry *e)
+/* The first of @key; NULL: none is. */
+static const struct use *use_find(const struct uses *uses, uint64_t key)
 {
-	uint64_t key;
+	uint32_t low = 0, high = uses->count;
+
+	while (low < high) {
+		uint32_t mid = low + (high - low) / 2;
+
+		if (uses->at[mid].key < key)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low < uses->count && uses->at[low].key == key ? &uses->at[low] : NULL;
+}
+
+/* What the birth of a function, a kernel or a library's module is of; 0: it is no such birth. */
+static uint64_t birth_of(const struct entry *e)
+{
+	uint64_t of = 0;
 
 	switch (entry_hdr(e)->op) {
 	case OP_cuModuleGetFunction:
 	case OP_cuLibraryGetKernel:
 	case OP_cuLibraryGetModule:
-		memcpy(&key, e->frame + sizeof(struct frame_hdr) + sizeof(key), sizeof(key));
-		return key;
-	case OP_gleamMoveTouch:
-		return e->key;
+	case OP_cuKernelGetFunction:
+		memcpy(&of, e->frame + sizeof(struct frame_hdr) + sizeof(of), sizeof(of));
+		break;
 	default:
-		return 0;
+		break;
 	}
+	return of;
 }
 
 /*
- * Modules and libraries of which something has been used, in the order of their handles. What nobody has used is as it is in the image, and asking a
- * lazy driver would only make it load that.
+ * Modules and libraries of which something has been used, and in which contexts. What nobody has used is as it is in the image, and asking a
+ * lazy driver would only make it load that. False: out of memory.
  */
-static uint64_t *keys_used(const struct keep *k, uint32_t *count_out)
+static bool uses_list(const struct keep *k, struct uses *uses)
 {
-	uint64_t *keys = malloc((k->count + 1) * sizeof(*keys));
-	uint32_t count = 0;
+	struct uses births = { .at = malloc((k->count + 1) * sizeof(*births.at)) };
 
-	if (!keys)
-		return NULL;
+	uses->count = 0;
+	/* A function may be of a kernel, that of a library; and a module of a library. */
+	uses->at = malloc((4 * (uint64_t)k->count + 1) * sizeof(*uses->at));
+	if (!births.at || !uses->at) {
+		free(births.at);
+		free(uses->at);
+		return false;
+	}
 	for (const struct entry *e = k->first; e; e = e->next)
-		if (key_used(e))
-			keys[count++] = key_used(e);
-	qsort(keys, count, sizeof(*keys), key_order);
-	*count_out = count;
-	return keys;
+		if (birth_of(e))
+			births.at[births.count++] = (struct use){ .key = e->key, .of = birth_of(e) };
+	qsort(births.at, births.count, sizeof(*births.at), use_order);
+	for (const struct entry *e = k->first; e; e = e->next) {
+		uint64_t key = entry_hdr(e)->op == OP_gleamMoveTouch ? e->key : birth_of(e);
+		const struct use *birth;
+
+		for (unsigned i = 0; key && i < 4; i++) {
+			uses->at[uses->count++] = (struct use){ .key = key, .ctx = entry_hdr(e)->ctx };
+			birth = use_find(&births, key);
+			key = birth ? birth->of : 0;
+		}
+	}
+	free(births.at);
+	qsort(uses->at, uses->count, sizeof(*uses->at), use_order);
+	return true;
 }
 
-static bool is_used(const struct entry *e, const uint64_t *keys, uint32_t count)
+static bool is_used(const struct entry *e, const struct uses *uses)
 {
-	return e->image && e->said && bsearch(&e->key, keys, count, sizeof(*keys), key_order);
+	return e->image && e->said && use_find(uses, e->key);
 }
 
 void variables_prepare(struct worker *w, uint64_t *limit)
 {
-	uint32_t count;
-	uint64_t *keys = w->keep ? keys_used(w->keep, &count) : NULL;
+	struct uses uses;
 
-	for (struct entry *e = keys ? w->keep->first : NULL; e && *limit; e = e->next)
-		if (is_used(e, keys, count) && !e->names_known) {
+	if (!w->keep || !uses_list(w->keep, &uses))
+		return;
+	for (struct entry *e = w->keep->first; e && *limit; e = e->next)
+		if (is_used(e, &uses) && !e->names_known) {
 			variable_names(w, e);
 			move_count(limit, e->image_size < PREPARE_BYTES ? e->image_size : PREPARE_BYTES, true);
 		}
-	free(keys);
+	free(uses.at);
+}
+
+/* The variables of @e: a module's in its context, a library's in each that it is used in. */
+static bool entry_ask(struct worker *w, struct entry *e, const struct uses *uses)
+{
+	const struct use *use = use_find(uses, e->key), *end = uses->at + uses->count;
+
+	if (!variable_names(w, e))
+		return false;
+	if (handle_type(e->key) == OBJECT_MODULE)
+		return variable_ask(w, e, entry_hdr(e)->ctx);
+	for (uint16_t before = CTX_NONE; use < end && use->key == e->key; use++) {
+		if (use->ctx == before || use->ctx >= SESSION_CONTEXTS || !w->contexts[use->ctx].open)
+			continue;
+		before = use->ctx;
+		if (!variable_ask(w, e, use->ctx))
+			return false;
+	}
+	return true;
 }
 
 static int placed_order(const void *a, const void *b)
@@ -132,14 +198,14 @@ static bool all_list(struct keep *k, struct placing *p)
 	uint32_t count = 0;
 
 	for (struct entry *e = k->first; e; e = e->next)
-		count += e->asked ? e->variable_count : 0;
+		count += e->variable_count;
 	free(p->all);
 	p->all = malloc((count + 1) * sizeof(*p->all));
 	p->count = 0;
 	if (!p->all)
 		return false;
 	for (struct entry *e = k->first; e; e = e->next)
-		for (uint32_t i = 0; e->asked && e->said && i < e->variable_count; i++)
+		for (uint32_t i = 0; e->said && i < e->variable_count; i++)
 			p->all[p->count++] = (struct placed){ e, &e->variables[i] };
 	qsort(p->all, p->count, sizeof(*p->all), placed_order);
 	return true;
@@ -204,14 +270,15 @@ static bool filled_add(struct placing *p, uint32_t variable, uint64_t offset, ui
 static bool filled_read(struct worker *w, struct placing *p, uint32_t index)
 {
 	const struct variable *v = p->all[index].variable;
+	const struct named *named = v->named;
 	uint64_t skip = -v->address & 7, value;
 	bool sound = true;
 
-	for (uint32_t i = 0; sound && !v->anywhere && i < v->word_count; i++)
-		if (v->words[i] < v->size && v->size - v->words[i] >= sizeof(value))
-			sound = w->drv.cuMemcpyDtoH_v2(&value, v->address + v->words[i], sizeof(value)) == CUDA_SUCCESS &&
-				filled_add(p, index, v->words[i], value);
-	if (!v->anywhere || v->size > ANYWHERE_MAX)
+	for (uint32_t i = 0; sound && !named->anywhere && i < named->word_count; i++)
+		if (named->words[i] < v->size && v->size - named->words[i] >= sizeof(value))
+			sound = w->drv.cuMemcpyDtoH_v2(&value, v->address + named->words[i], sizeof(value)) == CUDA_SUCCESS &&
+				filled_add(p, index, named->words[i], value);
+	if (!named->anywhere || v->size > ANYWHERE_MAX)
 		return sound;
 
 	uint8_t *bytes = malloc(v->size);
@@ -232,8 +299,8 @@ static bool targets_add(struct worker *w, struct placing *p)
 			return false;
 	pointers_seal(&p->pointers);
 	for (uint32_t i = 0; i < p->count; i++)
-		if ((p->all[i].variable->word_count || p->all[i].variable->anywhere) &&
-		    (!variable_context(w, p->all[i].entry) || !filled_read(w, p, i)))
+		if ((p->all[i].variable->named->word_count || p->all[i].variable->named->anywhere) &&
+		    (!variable_context(w, p->all[i].variable->ctx) || !filled_read(w, p, i)))
 			return false;
 	for (uint32_t i = 0; i < p->filled_count; i++)
 		if (!pointers_add(&p->pointers, p->filled[i].value, p->filled[i].value, p->count + i))
@@ -246,20 +313,20 @@ bool variables_look(struct worker *w)
 {
 	struct keep *k = w->keep;
 	struct placing *p;
-	uint32_t count = 0;
-	uint64_t *keys;
-	bool sound;
+	struct uses uses;
+	bool listed, sound;
 
 	if (!k)
 		return true;
 	placing_free(k);
 	p = calloc(1, sizeof(*p));
-	keys = keys_used(k, &count);
-	sound = p && keys;
+	listed = uses_list(k, &uses);
+	sound = p && listed;
 	for (struct entry *e = k->first; e && sound; e = e->next)
-		if (is_used(e, keys, count))
-			sound = variable_names(w, e) && variable_ask(w, e);
-	free(keys);
+		if (is_used(e, &uses))
+			sound = entry_ask(w, e, &uses);
+	if (listed)
+		free(uses.at);
 	sound = sound && all_list(k, p) && known_mark(k, p);
 	for (uint32_t i = 0; sound && i < p->count; i++)
 		p->all[i].variable->where[0] = '\0';
@@ -339,12 +406,12 @@ static void variable_say(struct worker *w, const struct placed *placed)
 	struct writer out = writer_on(payload, sizeof(payload));
 	const struct variable *v = placed->variable;
 	struct msg_gleamMoveVariable m = {
-		.object = placed->entry->key, .address = v->address, .size = v->size, .name = v->name, .where = v->where,
-		.flags = (v->known ? VARIABLE_KNOWN : 0) | (v->where[0] ? VARIABLE_HELD : 0) | (v->constant ? VARIABLE_CONSTANT : 0),
+		.object = placed->entry->key, .address = v->address, .size = v->size, .name = v->named->name, .where = v->where,
+		.flags = (v->known ? VARIABLE_KNOWN : 0) | (v->where[0] ? VARIABLE_HELD : 0) | (v->named->constant ? VARIABLE_CONSTANT : 0),
 	};
 
 	msg_gleamMoveVariable_put(&out, &m);
-	move_say(w, OP_gleamMoveVariable, entry_hdr(placed->entry)->ctx, false, payload, (uint32_t)out.at);
+	move_say(w, OP_gleamMoveVariable, v->ctx, false, payload, (uint32_t)out.at);
 }
 
 static void variables_end_say(struct worker *w)
@@ -361,14 +428,15 @@ static void variables_end_say(struct worker *w)
 static uint32_t words_flag(const struct placing *p, uint32_t index, uint64_t at, uint64_t size, uint8_t *flags)
 {
 	const struct variable *v = p->all[index].variable;
+	const struct named *named = v->named;
 	uint64_t skip = -v->address & 7;
 	uint32_t count = size > skip ? (uint32_t)((size - skip) / 8) : 0;
-	bool any = v->anywhere && count;
+	bool any = named->anywhere && count;
 
-	memset(flags, !v->anywhere ? 0 : v->size > ANYWHERE_MAX ? WORD_FILLED | WORD_HELD : WORD_FILLED, count);
-	for (uint32_t i = 0; i < v->word_count; i++)
-		if (v->words[i] >= at + skip && v->words[i] - at - skip < count * 8ull) {
-			flags[(v->words[i] - at - skip) / 8] |= WORD_FILLED;
+	memset(flags, !named->anywhere ? 0 : v->size > ANYWHERE_MAX ? WORD_FILLED | WORD_HELD : WORD_FILLED, count);
+	for (uint32_t i = 0; i < named->word_count; i++)
+		if (named->words[i] >= at + skip && named->words[i] - at - skip < count * 8ull) {
+			flags[(named->words[i] - at - skip) / 8] |= WORD_FILLED;
 			any = true;
 		}
 	for (uint32_t i = 0; any && i < p->filled_count; i++)
@@ -403,7 +471,7 @@ static bool contents_say(struct worker *w, struct placing *p, uint8_t *bytes, ui
 			continue;
 		v->hashes[at / VARIABLE_PART] = hash;
 		msg_gleamMoveGlobal_put(&out, &m);
-		move_say(w, OP_gleamMoveGlobal, entry_hdr(p->all[p->next].entry)->ctx, false, payload, (uint32_t)out.at);
+		move_say(w, OP_gleamMoveGlobal, v->ctx, false, payload, (uint32_t)out.at);
 		*limit -= size < *limit ? size : *limit;
 	}
 	return true;
@@ -412,7 +480,7 @@ static bool contents_say(struct worker *w, struct placing *p, uint8_t *bytes, ui
 /* Nobody can have changed it, and nothing in it depends on where the driver has put what. */
 static bool is_as_loaded(const struct variable *v)
 {
-	return v->constant && !v->known && !v->word_count && !v->anywhere;
+	return v->named->constant && !v->known && !v->named->word_count && !v->named->anywhere;
 }
 
 bool variables_say(struct worker *w, uint64_t *limit, uint64_t *left)
@@ -440,7 +508,7 @@ bool variables_say(struct worker *w, uint64_t *limit, uint64_t *left)
 		const struct placed *placed = &p->all[p->next];
 
 		if (!is_as_loaded(placed->variable))
-			sound = variable_context(w, placed->entry) && contents_say(w, p, bytes, limit);
+			sound = variable_context(w, placed->variable->ctx) && contents_say(w, p, bytes, limit);
 		else
 			p->at = placed->variable->size;
 		if (p->at >= placed->variable->size) {

@@ -12,6 +12,7 @@
  *	known		the program has asked
  *	library		as free; the variables are a library's
  *	library-known	as known
+ *	contexts	a library's on two GPUs, where each has its own
  */
 #include "tests/cuda/prog.h"
 
@@ -19,9 +20,14 @@
 
 static CUmodule module, classes, tables, late;
 static CUlibrary library; /* instead of the module, if it isn't NULL */
-static uint32_t counter = 7, history[WORDS];
+/* The model, of each GPU. */
+static struct gpu {
+	CUcontext context;
+	CUdeviceptr out;
+	uint32_t counter, history[WORDS];
+} gpus[2] = { { .counter = 7 }, { .counter = 7 } };
+static struct gpu *here = &gpus[0];
 static uint32_t *to_stored; /* what the variable points to, in the model */
-static CUdeviceptr out;
 
 static CUfunction function(CUmodule of, const char *name)
 {
@@ -44,32 +50,32 @@ static void launch(CUfunction f, void **params)
 static void step(CUfunction f, uint32_t by)
 {
 	static const uint32_t factors[4] = { 3, 5, 7, 11 };
-	void *params[] = { &by, &out };
+	void *params[] = { &by, &here->out };
 	uint32_t got[5], want[5];
 
 	launch(f, params);
-	counter += by;
-	counter += factors[by % 4];
-	history[counter % WORDS] += by;
-	history[10] += 1;
-	history[500] += 2;
-	want[0] = counter;
-	want[1] = history[10];
-	want[2] = history[500];
-	want[3] = history[counter % WORDS];
+	here->counter += by;
+	here->counter += factors[by % 4];
+	here->history[here->counter % WORDS] += by;
+	here->history[10] += 1;
+	here->history[500] += 2;
+	want[0] = here->counter;
+	want[1] = here->history[10];
+	want[2] = here->history[500];
+	want[3] = here->history[here->counter % WORDS];
 	want[4] = to_stored ? *to_stored : 0;
-	MUST(cuMemcpyDtoH(got, out, sizeof(got)));
+	MUST(cuMemcpyDtoH(got, here->out, sizeof(got)));
 	CHECK(memcmp(got, want, sizeof(got)) == 0, "a step by %u: %u %u %u %u %u, not %u %u %u %u %u", by, got[0], got[1], got[2], got[3],
 	      got[4], want[0], want[1], want[2], want[3], want[4]);
 }
 
 static void called(CUfunction f, uint32_t x, int which, uint32_t want)
 {
-	void *params[] = { &x, &out, &which };
+	void *params[] = { &x, &here->out, &which };
 	uint32_t got;
 
 	launch(f, params);
-	MUST(cuMemcpyDtoH(&got, out, sizeof(got)));
+	MUST(cuMemcpyDtoH(&got, here->out, sizeof(got)));
 	CHECK(got == want, "a function by a table: %u, not %u", got, want);
 }
 
@@ -105,10 +111,10 @@ int main(int argc, char **argv)
 	CUfunction stepping, by_class, by_table = NULL, add;
 	void *host = NULL;
 
-	prog_context(NULL);
+	gpus[0].context = prog_context(NULL);
 	/* Its functions are used later than those of what is loaded behind it. */
 	late = prog_module("util");
-	if (strncmp(what, "library", 7) == 0) {
+	if (strncmp(what, "library", 7) == 0 || strcmp(what, "contexts") == 0) {
 		char *text = prog_ptx("variables");
 
 		MUST(cuLibraryLoadData(&library, text, NULL, NULL, 0, NULL, NULL, 0));
@@ -117,13 +123,22 @@ int main(int argc, char **argv)
 		module = prog_module("variables");
 	}
 	classes = prog_module("classes");
-	MUST(cuMemAlloc(&out, 64));
+	MUST(cuMemAlloc(&here->out, 64));
 	MUST(cuMemAlloc(&cell, 4096));
 	MUST(cuMemAlloc(&other, 4096));
 	MUST(cuMemsetD8(cell, 0, 4096));
 	stepping = function(module, "step");
 	by_class = function(classes, "by_class");
 	add = function(module, "add");
+	if (strcmp(what, "contexts") == 0) {
+		CUdevice second;
+
+		MUST(cuDeviceGet(&second, 1));
+		MUST(cuDevicePrimaryCtxRetain(&gpus[1].context, second));
+		MUST(cuCtxSetCurrent(gpus[1].context));
+		MUST(cuMemAlloc(&gpus[1].out, 64));
+		MUST(cuCtxSetCurrent(gpus[0].context));
+	}
 	if (strcmp(what, "known") == 0)
 		MUST(cuModuleGetGlobal(&known, NULL, module, "history"));
 	if (strcmp(what, "library-known") == 0)
@@ -139,7 +154,7 @@ int main(int argc, char **argv)
 		graph = graph_make(cell);
 	if (strcmp(what, "variable") == 0) {
 		launch(function(module, "store"), NULL);
-		to_stored = &counter;
+		to_stored = &here->counter;
 	}
 	if (strcmp(what, "function") == 0 || strcmp(what, "table") == 0) {
 		tables = prog_module("tables");
@@ -150,23 +165,30 @@ int main(int argc, char **argv)
 	for (unsigned i = 0; i < 20 || (file && access(file, F_OK) != 0); i++) {
 		by = prog_random(&random_state) % 100;
 		step(stepping, by);
+		if (gpus[1].context) {
+			here = &gpus[1];
+			MUST(cuCtxSetCurrent(here->context));
+			step(stepping, by + 1);
+			here = &gpus[0];
+			MUST(cuCtxSetCurrent(here->context));
+		}
 		called(by_class, by, 1, by * by);
 		called(by_class, by, 0, by);
 		if (by_table)
 			called(by_table, by, 0, by % 2 ? 3 * by : 2 * by);
 		if (strcmp(what, "memory") == 0 || host) {
 			launch(add, adds);
-			counter += by;
+			here->counter += by;
 		}
 		if (graph) {
 			MUST(cuGraphLaunch(graph, NULL));
-			counter += 1;
+			here->counter += 1;
 		}
 		if (known) {
 			uint32_t value = by;
 
 			MUST(cuMemcpyHtoD(known + 4 * (by % 10), &value, sizeof(value)));
-			history[by % 10] = value;
+			here->history[by % 10] = value;
 		}
 		if (i % 10 == 0)
 			fprintf(stderr, "step %u\n", i);
