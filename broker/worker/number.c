@@ -9,10 +9,10 @@
 #include "broker/worker/stream.h"
 #include "gen/worker_bodies.h"
 
-#define SPARES_MAX 65536u /* more than a program has of them (object.c) */
+#define FILLERS_MAX 65536u /* more than a program has of them (object.c) */
 
 /* An object that was made for nothing but its number. */
-struct spare {
+struct filler {
 	uint64_t number;
 	uint16_t ctx;
 	uint8_t type; /* OBJECT_TEX or OBJECT_SURF */
@@ -22,45 +22,45 @@ struct numbers {
 	/* what gleamMoveNumber has said last */
 	uint64_t object;
 	uint64_t wanted;
-	struct spare *spares;
+	struct filler *fillers;
 	uint32_t count;
 	uint32_t room;
 };
 
-static CUresult spare_end(struct worker *w, const struct spare *spare)
+static CUresult filler_end(struct worker *w, const struct filler *filler)
 {
 	CUresult r = CUDA_SUCCESS;
 
-	if (spare->ctx < SESSION_CONTEXTS)
-		r = w->contexts[spare->ctx].open ? context_use(w, &w->contexts[spare->ctx]) : CUDA_ERROR_INVALID_CONTEXT;
+	if (filler->ctx < SESSION_CONTEXTS)
+		r = w->contexts[filler->ctx].open ? context_use(w, &w->contexts[filler->ctx]) : CUDA_ERROR_INVALID_CONTEXT;
 	if (r != CUDA_SUCCESS)
 		return r; /* it went with its context */
-	return spare->type == OBJECT_SURF ? w->drv.cuSurfObjectDestroy(spare->number) : w->drv.cuTexObjectDestroy(spare->number);
+	return filler->type == OBJECT_SURF ? w->drv.cuSurfObjectDestroy(filler->number) : w->drv.cuTexObjectDestroy(filler->number);
 }
 
-static bool spare_add(struct numbers *n, uint64_t number, uint16_t ctx, enum object_type type)
+static bool filler_add(struct numbers *n, uint64_t number, uint16_t ctx, enum object_type type)
 {
 	if (n->count == n->room) {
 		uint32_t room = n->room ? 2 * n->room : 64;
-		struct spare *more = realloc(n->spares, room * sizeof(*more));
+		struct filler *more = realloc(n->fillers, room * sizeof(*more));
 
 		if (!more)
 			return false;
-		n->spares = more;
+		n->fillers = more;
 		n->room = room;
 	}
-	n->spares[n->count++] = (struct spare){ .number = number, .ctx = ctx, .type = (uint8_t)type };
+	n->fillers[n->count++] = (struct filler){ .number = number, .ctx = ctx, .type = (uint8_t)type };
 	return true;
 }
 
 /* The number that is wanted is one of those: it is given back, to be given out at once. */
-static void spare_use(struct worker *w, struct numbers *n, uint16_t ctx)
+static void filler_use(struct worker *w, struct numbers *n, uint16_t ctx)
 {
 	for (uint32_t i = 0; i < n->count; i++) {
-		if (n->spares[i].number != n->wanted || n->spares[i].ctx != ctx)
+		if (n->fillers[i].number != n->wanted || n->fillers[i].ctx != ctx)
 			continue;
-		spare_end(w, &n->spares[i]);
-		n->spares[i] = n->spares[--n->count];
+		filler_end(w, &n->fillers[i]);
+		n->fillers[i] = n->fillers[--n->count];
 		return;
 	}
 }
@@ -75,9 +75,9 @@ CUresult number_make(struct worker *w, enum object_type type, uint64_t object, n
 
 	if (!w->moving || !n || n->object != object)
 		return make(w, arg, number_out);
-	spare_use(w, n, ctx);
+	filler_use(w, n, ctx);
 	for (;;) {
-		struct spare spare = { .ctx = ctx, .type = (uint8_t)type };
+		struct filler filler = { .ctx = ctx, .type = (uint8_t)type };
 
 		r = make(w, arg, &number);
 		if (r != CUDA_SUCCESS)
@@ -86,9 +86,9 @@ CUresult number_make(struct worker *w, enum object_type type, uint64_t object, n
 			*number_out = number;
 			return CUDA_SUCCESS;
 		}
-		spare.number = number;
-		if (n->count == SPARES_MAX || !spare_add(n, number, ctx, type)) {
-			spare_end(w, &spare);
+		filler.number = number;
+		if (n->count == FILLERS_MAX || !filler_add(n, number, ctx, type)) {
+			filler_end(w, &filler);
 			break;
 		}
 	}
@@ -103,8 +103,8 @@ void numbers_end(struct worker *w)
 	if (!w->numbers)
 		return;
 	for (uint32_t i = 0; i < w->numbers->count; i++)
-		spare_end(w, &w->numbers->spares[i]);
-	free(w->numbers->spares);
+		filler_end(w, &w->numbers->fillers[i]);
+	free(w->numbers->fillers);
 	free(w->numbers);
 	w->numbers = NULL;
 }

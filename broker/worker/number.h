@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Numbers that the driver chooses and kernels know: those of textures and surfaces. A worker that becomes another one makes objects
- * until the driver gives out the number that the program has; those that were made on the way are kept until the move is over, so that
- * none is given out twice. Executor thread.
+ * until the driver gives out the number that the program has; those that were made on the way (fillers) are kept until the move is over, so
+ * that none is given out twice. Executor thread.
  */
 #ifndef GLEAM_WORKER_NUMBER_H
 #define GLEAM_WORKER_NUMBER_H
