@@ -2,7 +2,7 @@
 
 BROKER_LIB := $(addprefix broker/lib/,ring.c shm.c slot.c fd.c log.c hash.c key.c conf.c json.c visible.c chunk.c)
 BROKER_CORE := $(addprefix broker/core/,loop.c record.c pack.c tls.c conn.c hello.c lane.c link.c link_lane.c pings.c address.c jobs.c dial.c held.c)
-BROKER_NODE := $(addprefix broker/node/,proc.c pool.c seat.c seat_up.c seat_away.c work.c gate.c setting.c probe.c probe_main.c probe_speed.c gpus.c node.c \
+BROKER_NODE := $(addprefix broker/node/,proc.c pool.c seat.c seat_up.c seat_away.c work.c gate.c setting.c probe.c probe_main.c probe_speed.c gpus.c node.c node_seat.c node_report.c \
 	cache.c store.c store_books.c store_bytes.c store_reader.c store_command.c \
 	store_disk.c store_memory.c store_part.c store_mark.c origin.c fill.c pour.c ways.c)
 # Free of I/O: gleam-sim runs the same.
