@@ -354,10 +354,14 @@ unlock:
 
 static uint64_t word_now(uint64_t address, uint32_t size)
 {
+	uint64_t value;
+
 	/* Pairs with whatever release the program stores the word with: what it wrote before is seen after. */
-	if (size == 4)
-		return __atomic_load_n((const uint32_t *)(uintptr_t)address, __ATOMIC_ACQUIRE);
-	return __atomic_load_n((const uint64_t *)(uintptr_t)address, __ATOMIC_ACQUIRE);
+	foreign_begin();
+	value = size == 4 ? __atomic_load_n((const uint32_t *)(uintptr_t)address, __ATOMIC_ACQUIRE) :
+			    __atomic_load_n((const uint64_t *)(uintptr_t)address, __ATOMIC_ACQUIRE);
+	foreign_end();
+	return value;
 }
 
 static struct exposed *holder_locked(uint64_t address, uint32_t size)
