@@ -497,7 +497,11 @@ static void boxes_check(CUcontext context, CUstream stream)
 	old.Depth = 4;
 #undef cuMemcpy3D
 #undef cuMemcpy3DAsync
-	MUST(cuMemcpy3D(&old));
+	/* A driver of NVIDIA's knows contexts of the first API alone there. */
+	if (cuMemcpy3D(&old) == CUDA_ERROR_INVALID_CONTEXT && !prog_on_gleam()) {
+		MUST(cuArrayDestroy(array));
+		return;
+	}
 	old.srcMemoryType = CU_MEMORYTYPE_ARRAY;
 	old.srcArray = array;
 	old.dstMemoryType = CU_MEMORYTYPE_HOST;
