@@ -22,8 +22,6 @@
 #define NEEDS_MAX    1024u	/* of one message; more come with gleamGraphEdges */
 #define EDGES_MAX    2048u
 #define CONDITIONS_MAX 65536u /* of a graph */
-#define PARAMS_MAX   32764u
-#define PARAMS_ALIGN 64
 #define WORDS_MAX    256u /* the driver's own limit of a batch */
 /*
  * Nodes of a graph that count as one real command: the driver takes a whole graph in a few entries of its channel, not in
@@ -428,12 +426,11 @@ CUresult worker_do_gleamGraphBranch(struct worker *w, struct cmd *cmd, const str
 
 CUresult worker_do_gleamGraphKernel(struct worker *w, struct cmd *cmd, const struct msg_gleamGraphKernel *m)
 {
-	_Alignas(PARAMS_ALIGN) uint8_t params[PARAMS_MAX + PARAMS_ALIGN];
 	CUlaunchAttribute attributes[LAUNCH_ATTRIBUTES];
 	unsigned int count = 0;
 	size_t size = m->params_size;
 	void *extra[] = {
-		CU_LAUNCH_PARAM_BUFFER_POINTER, params, CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_END,
+		CU_LAUNCH_PARAM_BUFFER_POINTER, w->params, CU_LAUNCH_PARAM_BUFFER_SIZE, &size, CU_LAUNCH_PARAM_END,
 	};
 	CUDA_KERNEL_NODE_PARAMS p = {
 		.gridDimX = m->grid_x, .gridDimY = m->grid_y, .gridDimZ = m->grid_z,
@@ -445,7 +442,7 @@ CUresult worker_do_gleamGraphKernel(struct worker *w, struct cmd *cmd, const str
 	void *function;
 	CUresult r;
 
-	if (size > PARAMS_MAX)
+	if (size > LAUNCH_PARAMS_MAX)
 		return CMD_BROKEN;
 	r = place_find(w, m->graph, m->index, m->needs, m->needs_count, &place);
 	if (r != CUDA_SUCCESS)
@@ -461,8 +458,8 @@ CUresult worker_do_gleamGraphKernel(struct worker *w, struct cmd *cmd, const str
 		p.func = function;
 	}
 	if (size)
-		memcpy(params, m->params, size);
-	params_conditions(w, place.graph, params, size);
+		memcpy(w->params, m->params, size);
+	params_conditions(w, place.graph, w->params, size);
 	r = launch_attributes(w, m->attrs, m->attrs_size, attributes, &count);
 	if (r == CMD_BROKEN)
 		return r;
