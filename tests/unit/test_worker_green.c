@@ -10,25 +10,9 @@
 
 #include <cmocka.h>
 
-#include "broker/proto/resource.h"
 #include "tests/unit/worker_session.h"
 
 #define GREEN 5u
-
-static struct resource_entry resource(struct client *c, uint32_t index)
-{
-	struct resource_entry entry;
-	struct ans_gleamResource a;
-	struct seen *seen;
-	struct reader r;
-
-	CHECK_EQUAL(CALL(c, gleamResource, &seen, .index = index, .device = 0), 0);
-	r = reader_on(seen->payload, seen->size);
-	get_u32(&r);
-	CHECK(ans_gleamResource_get(&r, &a));
-	memcpy(&entry, a.entry, sizeof(entry));
-	return entry;
-}
 
 /* Splits @from into at most @want groups of @least; entries in @out, the last one what remains. */
 static uint32_t split(struct client *c, uint32_t from, uint32_t want, uint32_t least, struct resource_entry *out)

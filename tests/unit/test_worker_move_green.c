@@ -9,25 +9,9 @@
 
 #include <cmocka.h>
 
-#include "broker/proto/resource.h"
 #include "tests/unit/worker_broker.h"
 
 #define GREEN 5u
-
-static uint32_t resource(struct client *c, uint32_t index)
-{
-	struct resource_entry entry;
-	struct ans_gleamResource a;
-	struct seen *seen;
-	struct reader r;
-
-	CHECK_EQUAL(CALL(c, gleamResource, &seen, .index = index, .device = 0), 0);
-	r = reader_on(seen->payload, seen->size);
-	get_u32(&r);
-	CHECK(ans_gleamResource_get(&r, &a));
-	memcpy(&entry, a.entry, sizeof(entry));
-	return entry.number;
-}
 
 /* Two groups and what remains: how many multiprocessors each has. The numbers follow the newest one. */
 static void split(struct client *c, uint32_t from, uint32_t counts_out[3])
@@ -64,7 +48,7 @@ static void moves(struct client *a)
 	struct client b;
 	pid_t worker = worker_begin(&b);
 	uint64_t p = map_memory(a, 4096), own = stream(a, 1, 1), s;
-	uint32_t all = resource(a, CTX_NONE), of_context = resource(a, CTX), counts[3], again[3];
+	uint32_t all = resource(a, CTX_NONE).number, of_context = resource(a, CTX).number, counts[3], again[3];
 
 	CHECK_EQUAL(of_context, all + 1);
 	split(a, all, counts);
@@ -72,7 +56,7 @@ static void moves(struct client *a)
 	green(a, GREEN, all + 2);
 	/* One that is gone, and was asked; and one that wasn't. */
 	green(a, GREEN + 1, all + 3);
-	CHECK_EQUAL(resource(a, GREEN + 1), all + 5);
+	CHECK_EQUAL(resource(a, GREEN + 1).number, all + 5);
 	a->ctx = GREEN + 1;
 	stream(a, 7, 1);
 	a->ctx = CTX;
@@ -82,7 +66,7 @@ static void moves(struct client *a)
 	green(a, GREEN + 1, all + 4);
 	SEND(a, gleamContextClose, .index = GREEN + 1);
 	green(a, GREEN + 1, all + 2);
-	CHECK_EQUAL(resource(a, GREEN), all + 6);
+	CHECK_EQUAL(resource(a, GREEN).number, all + 6);
 	a->ctx = GREEN;
 	s = stream(a, 2, 1);
 	SEND(a, cuMemsetD32Async, .hStream = s, .dstDevice = p, .ui = 5, .N = 4);
@@ -101,7 +85,7 @@ static void moves(struct client *a)
 	CHECK_EQUAL(read_u32(&b, own, p + 16), 6);
 	SEND(&b, gleamContextClose, .index = GREEN + 1);
 	green(&b, GREEN + 1, all + 5);
-	CHECK_EQUAL(resource(&b, GREEN + 1), all + 7);
+	CHECK_EQUAL(resource(&b, GREEN + 1).number, all + 7);
 	split(&b, of_context, again);
 	CHECK(memcmp(counts, again, sizeof(counts)) == 0);
 	green(&b, GREEN + 2, all + 8);
@@ -111,7 +95,7 @@ static void moves(struct client *a)
 		pid_t third = worker_begin(&c);
 
 		whole(&b, &c);
-		CHECK_EQUAL(resource(&c, GREEN + 2), all + 11);
+		CHECK_EQUAL(resource(&c, GREEN + 2).number, all + 11);
 		green(&c, GREEN + 3, all + 7);
 		session_end(&c);
 		CHECK_EQUAL(process_end(&c, third), EXIT_DONE);
@@ -146,16 +130,8 @@ static const char *said_of_it(struct client *a, const struct resource_entry *ent
 
 static void others(struct client *a)
 {
-	struct resource_entry entry;
-	struct ans_gleamResource ans;
-	struct seen *seen;
-	struct reader r;
+	struct resource_entry entry = resource(a, CTX_NONE);
 
-	CHECK_EQUAL(CALL(a, gleamResource, &seen, .index = CTX_NONE, .device = 0), 0);
-	r = reader_on(seen->payload, seen->size);
-	get_u32(&r);
-	CHECK(ans_gleamResource_get(&r, &ans));
-	memcpy(&entry, ans.entry, sizeof(entry));
 	CHECK_EQUAL(strlen(said_of_it(a, &entry, entry.number, sizeof(entry))), 0);
 	entry.count++;
 	CHECK(strstr(said_of_it(a, &entry, entry.number, sizeof(entry)), "split in another way"));

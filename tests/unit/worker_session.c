@@ -536,6 +536,21 @@ uint32_t read_u32(struct client *c, uint64_t on, uint64_t at)
 	return value;
 }
 
+struct resource_entry resource(struct client *c, uint32_t index)
+{
+	struct resource_entry entry;
+	struct ans_gleamResource a;
+	struct seen *seen;
+	struct reader r;
+
+	CHECK_EQUAL(CALL(c, gleamResource, &seen, .index = index, .device = 0), 0);
+	r = reader_on(seen->payload, seen->size);
+	get_u32(&r);
+	CHECK(ans_gleamResource_get(&r, &a));
+	memcpy(&entry, a.entry, sizeof(entry));
+	return entry;
+}
+
 struct bulk_ref up_take(struct client *c, uint32_t size)
 {
 	uint64_t need = (size + (uint64_t)SESSION_GRANULE - 1) & ~(uint64_t)(SESSION_GRANULE - 1);

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "broker/proto/resource.h"
 #include "broker/worker/executor.h"
 #include "broker/worker/start.h"
 #include "tests/fake/fake_driver.h"
@@ -132,6 +133,8 @@ uint64_t launch_add(struct client *c, uint64_t stream, uint64_t at, uint32_t val
 uint64_t launch_fill(struct client *c, uint64_t stream, uint64_t at, uint8_t value, uint32_t count);
 uint64_t launch_crash(struct client *c, uint64_t stream);
 uint32_t read_u32(struct client *c, uint64_t stream, uint64_t at);
+/* What a context (CTX_NONE: device 0) has of multiprocessors, as cuCtxGetDevResource() tells it. */
+struct resource_entry resource(struct client *c, uint32_t index);
 /* A piece of the up arena; landing writes bytes and the landed word, as a node does. */
 struct bulk_ref up_take(struct client *c, uint32_t size);
 void up_land(struct client *c, const struct bulk_ref *ref, const void *bytes);
