@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# time-limit: 120
+# time-limit: 240
 # The server of programs with a checkpoint is killed: they are held, and go on elsewhere from the file with the same results, bit for bit; one that
 # has gone on since the checkpoint as well, twice. What it has seen isn't contradicted: a program that computes something else the second time, or
 # whose work can't be done again, ends. Files that are cut off, changed, of another version or another program are refused, and the
@@ -57,12 +57,15 @@ refused "others may write there" checkpoint 999999 "$TMP/open"
 
 # ---- programs that pause: all they have, and much beside a model on the CPU ----
 cuda carried 300 7 >"$TMP/still.out" || fail "$(grep -v ^block "$TMP/still.out" | tail -3)"
+export CARRIED_SAFE=1 CARRIED_QUIET=1
+steps=3000
+# Thousands of answers are awaited, each by several sleepers in turn: before there is a program that lets nobody else have a core.
+cuda carried $steps 5 >"$TMP/still-on.out" || fail "$(tail -3 "$TMP/still-on.out")"
+unset CARRIED_SAFE CARRIED_QUIET
 start pauses carried 300 7 "$TMP/go" "$TMP/pause"
 start other carried 300 8 "$TMP/go" "$TMP/pause"
 start busy checksum 10 2 0 "$TMP/enough"
 export CARRIED_SAFE=1 CARRIED_QUIET=1
-steps=3000
-cuda carried $steps 5 >"$TMP/still-on.out" || fail "$(tail -3 "$TMP/still-on.out")"
 start goes carried $steps 5 "$TMP/there" "$TMP/on-there"
 unset CARRIED_SAFE CARRIED_QUIET
 # Host functions beside all sorts of work: none is lost, and none runs twice.
