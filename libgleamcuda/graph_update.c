@@ -254,14 +254,19 @@ static CUresult step_tell(struct call *call, struct graph_exec *exec, struct gra
 	return result;
 }
 
-/* A copy's new box: on the same kinds of memory, and with its staging. */
+static bool is_line(const struct graph_box *box)
+{
+	return !box->src_array.handle && !box->dst_array.handle && box->rows == 1 && box->depth == 1;
+}
+
+/* A copy's new box: a line as the old one, which is all that the driver changes, on the same kinds of memory, and with its staging. */
 static CUresult step_restage(struct call *call, const struct graph_step *step, struct graph_step *new)
 {
 	CUresult result = graph_box_of(&new->work.copy, &new->box);
 
 	if (result)
 		return result;
-	if (step_compare(step, new))
+	if (!is_line(&step->box) || !is_line(&new->box) || step_compare(step, new))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (new->mapped)
 		return new->box.src_place == PLACE_PAGEABLE || new->box.dst_place == PLACE_PAGEABLE ? CUDA_ERROR_NOT_SUPPORTED :

@@ -374,6 +374,10 @@ SOFT_API(cuGraphExecMemcpyNodeSetParams, CUgraphExec exec, CUgraphNode node, con
 	TRY(soft_ready());
 	if (!params)
 		return CUDA_ERROR_INVALID_VALUE;
+	/* Copies of one dimension alone are changed, as by a real driver. */
+	if (params->srcMemoryType == CU_MEMORYTYPE_ARRAY || params->dstMemoryType == CU_MEMORYTYPE_ARRAY || params->Height > 1 ||
+	    params->Depth > 1)
+		return CUDA_ERROR_INVALID_VALUE;
 	TRY(soft_work_copy(&work, params));
 	return exec_change(exec, node, &work);
 }
