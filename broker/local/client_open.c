@@ -14,6 +14,7 @@
 #include <sys/eventfd.h>
 #include <sys/random.h>
 
+#include "broker/core/small.h"
 #include "broker/lib/clock.h"
 #include "broker/lib/fd.h"
 #include "broker/lib/hash.h"
@@ -411,6 +412,15 @@ int client_message(struct client *client, const struct link_hdr *hdr, struct rea
 		uint32_t size = (uint32_t)reader_left(body);
 		const uint8_t *frame = reader_take(body, 8, size);
 
+		client_deliver(&client->mirror, 0, frame, size);
+		return 0;
+	}
+	case LINK_FRAME_BYTES: {
+		uint32_t size;
+		const uint8_t *frame = small_take(body, &client->mirror, &size);
+
+		if (!frame)
+			return -EPROTO;
 		client_deliver(&client->mirror, 0, frame, size);
 		return 0;
 	}

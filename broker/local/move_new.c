@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "broker/core/small.h"
 #include "broker/lib/clock.h"
 #include "broker/lib/log.h"
 #include "broker/local/broker.h"
@@ -139,12 +140,12 @@ static bool seen_add(struct move *move, uint64_t number, uint32_t size)
 	return !err;
 }
 
-/* Lane thread: a frame whose cells lie in our own memory, of what is done again. */
+/* Lane or control thread: a frame whose cells lie in our own memory, of what is done again. */
 void move_deliver(struct mirror *mirror, uint64_t number, const uint8_t *frame, uint32_t size)
 {
 	struct move *move = move_of(mirror);
 
-	if (size < sizeof(struct frame_hdr) || size > FRAME_SIZE_MAX || !seen_add(move, number, size) ||
+	if (size < sizeof(struct frame_hdr) || size > FRAME_SIZE_MAX || !move->replay || !seen_add(move, number, size) ||
 	    !replay_frame(move->replay, frame, size))
 		__atomic_store_n(&move->broken, true, __ATOMIC_RELEASE);
 	loop_nudge(move->loop);
@@ -273,6 +274,18 @@ int move_message(struct mirror *mirror, const struct link_hdr *hdr, struct reade
 		uint32_t size = (uint32_t)reader_left(body);
 
 		new_frame(move, reader_take(body, 8, size), size);
+		return 0;
+	}
+	case LINK_FRAME_BYTES: {
+		uint32_t size;
+		const uint8_t *frame = small_take(body, mirror, &size);
+
+		if (!frame)
+			return -EPROTO;
+		if (move->replay)
+			move_deliver(mirror, 0, frame, size);
+		else
+			new_frame(move, frame, size);
 		return 0;
 	}
 	case LINK_FILL_OPENED:

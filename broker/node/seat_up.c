@@ -7,10 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "broker/core/small.h"
 #include "broker/lib/clock.h"
 #include "broker/lib/log.h"
 
 #define SEAT_FRAMES_MAX	    64u			  /* a seat's turn in a round */
+#define SEAT_BYTES_MAX	    (2 * LINK_SMALL_BYTES) /* bytes that frames of a turn bring with them */
 #define SEAT_CONSUMED_BYTES (SESSION_C2N_SIZE / 4) /* freed ring that is told at once */
 #define SEAT_CONSUMED_SLOW  (16 * NS_PER_MS)	  /* when the worker holds on to a command, we look this rarely */
 #define SEAT_BULK_MAX	    (RESUME_WINDOW / 2) /* of them those with bytes */
@@ -72,8 +74,6 @@ static int seat_frame_bulk(struct seat *seat, const struct frame_hdr *hdr, const
 {
 	struct bulk_item *item;
 
-	if (ref->offset > SESSION_DOWN_SIZE || ref->size > SESSION_DOWN_SIZE - ref->offset)
-		return -EPROTO;
 	item = malloc(sizeof(*item) + hdr->size);
 	if (!item)
 		return -ENOMEM;
@@ -115,10 +115,11 @@ static int seat_frame_aside(struct seat *seat, const struct frame_hdr *hdr, cons
 	return err;
 }
 
-/* Sends it, unless it was sent by a lost link and came. *@bulk_out: it is one with bytes. */
-static int seat_frame(struct seat *seat, const struct frame_hdr *hdr, const uint8_t *frame, bool *bulk_out)
+/* Sends it, unless it was sent by a lost link and came. *@bulk_out: it goes by a bulk lane. *@bytes_out: it brings so many with it. */
+static int seat_frame(struct seat *seat, const struct frame_hdr *hdr, const uint8_t *frame, bool *bulk_out, uint32_t *bytes_out)
 {
 	*bulk_out = false;
+	*bytes_out = 0;
 	if (hdr->kind != FRAME_REPLY && hdr->kind != FRAME_NOTICE)
 		return -EPROTO;
 	if (hdr->kind == FRAME_REPLY) {
@@ -141,6 +142,15 @@ static int seat_frame(struct seat *seat, const struct frame_hdr *hdr, const uint
 	if (hdr->flags & FRAME_BULK_DOWN) {
 		struct bulk_ref ref = ring_bulk_ref(frame);
 
+		if (ref.offset > SESSION_DOWN_SIZE || ref.size > SESSION_DOWN_SIZE - ref.offset)
+			return -EPROTO;
+		if (small_fits(hdr->size, &ref)) {
+			seat->frames_sent++;
+			if (seat->frames_sent > seat->had.frames)
+				small_send(seat->link, &seat->mirror, hdr, frame, &ref);
+			*bytes_out = ref.size;
+			return 0;
+		}
 		if (ref.size) {
 			*bulk_out = true;
 			seat->bulk_sent++;
@@ -252,14 +262,16 @@ bool seat_poll(struct seat *seat)
 	struct frame_hdr hdr;
 	const uint8_t *frame;
 	unsigned count = 0;
+	uint32_t size = 0;
 	int got = 0;
 
 	if (seat->state != SEAT_LIVE || seat->left)
 		return false;
 	seat_short_look(seat);
-	while (count < SEAT_FRAMES_MAX && !seat_is_blocked(seat) && (got = ring_peek(&seat->n2c, &hdr, &frame)) == 1) {
+	while (count < SEAT_FRAMES_MAX && size < SEAT_BYTES_MAX && !seat_is_blocked(seat) && (got = ring_peek(&seat->n2c, &hdr, &frame)) == 1) {
+		uint32_t bytes;
 		bool bulk;
-		int err = seat_frame(seat, &hdr, frame, &bulk);
+		int err = seat_frame(seat, &hdr, frame, &bulk, &bytes);
 
 		if (err) {
 			seat_broken(seat, err == -ENOMEM ? "out of memory for its frame" : "a frame that a worker can't send");
@@ -267,6 +279,7 @@ bool seat_poll(struct seat *seat)
 		}
 		ring_next(&seat->n2c, &hdr);
 		seat->unseen[seat->unseen_head++ % SEAT_UNSEEN_MAX] = seat->n2c.at | bulk;
+		size += bytes;
 		count++;
 	}
 	if (got < 0) {

@@ -133,7 +133,7 @@ static_assert(sizeof(struct cache_id) == 24, "cache_id is fixed on the wire");
 
 /* ---- links: between a broker and a node, inside TLS ---- */
 
-#define LINK_VERSION   7
+#define LINK_VERSION   8
 #define LINK_MSG_MAX   (SESSION_CELL_SIZE_MAX + 4096u)
 #define SESSION_CELL_SIZE_MAX (1u << 20)
 #define LINK_PORT      4711
@@ -209,6 +209,11 @@ enum link_msg {
 	LINK_ENDED = 17,     /* the worker is gone: u32 enum session_end, str reason */
 	LINK_CONSUMED = 18,  /* u64 tail of ring c2n at the worker */
 	LINK_FRAME = 19,     /* a reply or notice frame as it stands; those of a session count 1, 2, 3 ... */
+	/*
+	 * One with FRAME_BULK_DOWN and few bytes (broker/core/small.h), which then don't go by a bulk lane: the frame, padded to FRAME_ALIGN, then the
+	 * bytes of its bulk_ref for the down arena. Counts among the others of LINK_FRAME
+	 */
+	LINK_FRAME_BYTES = 24,
 	/* bulk lanes: u64 number (bulk frames of a session count 1, 2, 3 ... in the order in which the worker wrote them), u32 offset,
 	 * u32 size, bytes for the down arena, then, behind the last of them, the frame they belong to */
 	LINK_BULK_DOWN = 20,
@@ -239,6 +244,9 @@ enum link_msg {
 	LINK_FILL_CONSUMED = 84,
 };
 #define FILL_TOKEN_SIZE 16
+/* LINK_FRAME_BYTES: what isn't more than a command may bring along the other way. Larger frames have their bytes go by a bulk lane. */
+#define LINK_SMALL_BYTES INLINE_MAX
+#define LINK_SMALL_FRAME 256u
 
 /* What gleamMoveOut does. A reason in its answer: not, or not now, and why. */
 enum move_step {

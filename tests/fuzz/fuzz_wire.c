@@ -14,7 +14,7 @@
 // sources: broker/local/sched_policy_load.c broker/local/sched_policy_turn.c broker/local/sched_policy_pinned.c
 // sources: broker/local/sched_share.c
 // sources: broker/core/loop.c broker/core/record.c broker/core/pack.c broker/core/tls.c broker/core/conn.c
-// sources: broker/core/hello.c broker/core/lane.c broker/core/link.c broker/core/link_lane.c broker/core/pings.c broker/core/address.c broker/core/jobs.c
+// sources: broker/core/hello.c broker/core/lane.c broker/core/link.c broker/core/link_lane.c broker/core/small.c broker/core/pings.c broker/core/address.c broker/core/jobs.c
 // sources: broker/node/node.c broker/node/node_seat.c broker/node/node_report.c broker/node/cache.c broker/node/store.c broker/node/store_books.c
 // sources: broker/node/store_bytes.c broker/node/store_reader.c broker/node/store_command.c broker/node/store_disk.c
 // sources: broker/node/store_memory.c broker/node/store_part.c broker/node/store_mark.c broker/node/origin.c broker/node/gpus.c
@@ -85,7 +85,7 @@ static void again(void)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static const uint16_t kinds[] = { LINK_FRAME, LINK_CONSUMED, LINK_ENDED, LINK_ATTACHED, LINK_RESUMED, LINK_BULK_DOWN };
+	static const uint16_t kinds[] = { LINK_FRAME, LINK_CONSUMED, LINK_ENDED, LINK_ATTACHED, LINK_RESUMED, LINK_FRAME_BYTES };
 
 	if (!loop)
 		begin();

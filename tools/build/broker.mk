@@ -1,7 +1,7 @@
 # gleamd, and the tests of its parts.
 
 BROKER_LIB := $(addprefix broker/lib/,ring.c shm.c slot.c fd.c log.c hash.c key.c conf.c json.c visible.c chunk.c)
-BROKER_CORE := $(addprefix broker/core/,loop.c record.c pack.c tls.c conn.c hello.c lane.c link.c link_lane.c pings.c address.c jobs.c dial.c held.c)
+BROKER_CORE := $(addprefix broker/core/,loop.c record.c pack.c tls.c conn.c hello.c lane.c link.c link_lane.c small.c pings.c address.c jobs.c dial.c held.c)
 BROKER_NODE := $(addprefix broker/node/,proc.c pool.c seat.c seat_up.c seat_away.c work.c gate.c setting.c probe.c probe_main.c probe_speed.c gpus.c node.c node_seat.c node_report.c \
 	cache.c store.c store_books.c store_bytes.c store_reader.c store_command.c \
 	store_disk.c store_memory.c store_part.c store_mark.c origin.c fill.c pour.c ways.c)
@@ -39,6 +39,7 @@ $(eval $(call unit,test_words,tests/unit/test_words.c))
 $(eval $(call unit,test_conf,tests/unit/test_conf.c broker/lib/conf.c broker/lib/key.c broker/lib/fd.c broker/lib/log.c \
 	broker/core/address.c,-linih))
 $(eval $(call unit,test_pings,tests/unit/test_pings.c broker/core/pings.c))
+$(eval $(call unit,test_small,tests/unit/test_small.c broker/core/small.c broker/lib/ring.c broker/lib/shm.c broker/lib/fd.c))
 $(eval $(call unit,test_work,tests/unit/test_work.c broker/node/work.c broker/lib/ring.c $(O)/gen/ops.c))
 $(eval $(call unit,test_gpus,tests/unit/test_gpus.c broker/node/gpus.c broker/lib/visible.c))
 $(eval $(call unit,test_journal,tests/unit/test_journal.c broker/local/journal.c))
