@@ -18,7 +18,7 @@ kept = json.load(open(sys.argv[1]))
 assert [side["name"] for side in kept["sides"]] == ["native", "Gleam", "off: all"], kept["sides"]
 names = [row["row"] for row in kept["rows"]]
 for name in ("launch", "launch_rate", "launch_sync", "graph_launch", "copy4_up", "copy4_down", "event_record", "event_query",
-	     "alloc_small", "module_load", "up", "down", "up_locked", "down_locked"):
+	     "first_alloc", "alloc_small", "module_load", "up", "down", "up_locked", "down_locked"):
 	assert name in names, name
 for row in kept["rows"]:
 	for side in row["sides"]:

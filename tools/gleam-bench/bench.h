@@ -26,6 +26,7 @@ struct row {
 	const char *values[VALUES_MAX];	 /* what the numbers are; the first is the row's own */
 	enum unit unit;
 	bool sized; /* once for each size of copies */
+	double pause_s; /* before each turn, which is one process */
 };
 
 extern const struct row rows[]; /* ends with a NULL name */
@@ -38,6 +39,13 @@ extern const struct row rows[]; /* ends with a NULL name */
  * DEVICE". Returns the exit status.
  */
 int measure_run(const char *library);
+
+/* ---- first.c: in the child, and in a child of its own ---- */
+
+/* Its two numbers of one process; NULL, or why there are none (static). */
+const char *first_measure(const char *library, double *values);
+/* That process: one line on stdout, as measure_run() answers. Returns the exit status. */
+int first_run(const char *library);
 
 /* ---- side.c: the parent's end of a child ---- */
 

@@ -16,25 +16,27 @@
 #define SIZE_FACTOR  8u
 #define SIZES_MAX    16u
 #define START_S	     1.5 /* a side: the library, a context, a module, a graph */
+#define WARM_S	     2.0 /* the next worker has its contexts by then */
 
 const struct row rows[] = {
-	{ "launch", "an asynchronous launch, as its caller sees it", { "us", "CPU us" }, UNIT_US, false },
-	{ "launch_rate", "launches until they are done, each", { "us", "CPU us" }, UNIT_US, false },
-	{ "launch_sync", "a launch and a synchronise", { "us", "CPU us" }, UNIT_US, false },
-	{ "graph_launch", "a graph of 50 kernels and a synchronise", { "us", "CPU us" }, UNIT_US, false },
-	{ "copy4_up", "4 bytes to the device", { "us", "CPU us" }, UNIT_US, false },
-	{ "copy4_down", "4 bytes from the device", { "us", "CPU us" }, UNIT_US, false },
-	{ "event_record", "an event recorded", { "us", "CPU us" }, UNIT_US, false },
-	{ "event_query", "an event asked for", { "us", "CPU us" }, UNIT_US, false },
-	{ "context_get", "the current context", { "us", "CPU us" }, UNIT_US, false },
-	{ "attribute_get", "an attribute of the device", { "us", "CPU us" }, UNIT_US, false },
-	{ "alloc_small", "4 KiB allocated and freed", { "us", "CPU us" }, UNIT_US, false },
-	{ "alloc_large", "16 MiB allocated and freed", { "us", "CPU us" }, UNIT_US, false },
-	{ "module_load", "PTX loaded that wasn't before, and unloaded", { "us", "CPU us" }, UNIT_US, false },
-	{ "up", "to the device, pageable memory", { "GB/s", "CPU us/MiB" }, UNIT_GB_S, true },
-	{ "down", "from the device, pageable memory", { "GB/s", "CPU us/MiB" }, UNIT_GB_S, true },
-	{ "up_locked", "to the device, page-locked memory", { "GB/s", "CPU us/MiB" }, UNIT_GB_S, true },
-	{ "down_locked", "from the device, page-locked memory", { "GB/s", "CPU us/MiB" }, UNIT_GB_S, true },
+	{ "launch", "an asynchronous launch, as its caller sees it", { "us", "CPU us" }, UNIT_US, false, 0 },
+	{ "launch_rate", "launches until they are done, each", { "us", "CPU us" }, UNIT_US, false, 0 },
+	{ "launch_sync", "a launch and a synchronise", { "us", "CPU us" }, UNIT_US, false, 0 },
+	{ "graph_launch", "a graph of 50 kernels and a synchronise", { "us", "CPU us" }, UNIT_US, false, 0 },
+	{ "copy4_up", "4 bytes to the device", { "us", "CPU us" }, UNIT_US, false, 0 },
+	{ "copy4_down", "4 bytes from the device", { "us", "CPU us" }, UNIT_US, false, 0 },
+	{ "event_record", "an event recorded", { "us", "CPU us" }, UNIT_US, false, 0 },
+	{ "event_query", "an event asked for", { "us", "CPU us" }, UNIT_US, false, 0 },
+	{ "context_get", "the current context", { "us", "CPU us" }, UNIT_US, false, 0 },
+	{ "attribute_get", "an attribute of the device", { "us", "CPU us" }, UNIT_US, false, 0 },
+	{ "first_alloc", "a new process's cuInit, context and 1 MiB allocated", { "us", "CPU us" }, UNIT_US, false, WARM_S },
+	{ "alloc_small", "4 KiB allocated and freed", { "us", "CPU us" }, UNIT_US, false, 0 },
+	{ "alloc_large", "16 MiB allocated and freed", { "us", "CPU us" }, UNIT_US, false, 0 },
+	{ "module_load", "PTX loaded that wasn't before, and unloaded", { "us", "CPU us" }, UNIT_US, false, 0 },
+	{ "up", "to the device, pageable memory", { "GB/s", "CPU us/MiB" }, UNIT_GB_S, true, 0 },
+	{ "down", "from the device, pageable memory", { "GB/s", "CPU us/MiB" }, UNIT_GB_S, true, 0 },
+	{ "up_locked", "to the device, page-locked memory", { "GB/s", "CPU us/MiB" }, UNIT_GB_S, true, 0 },
+	{ "down_locked", "from the device, page-locked memory", { "GB/s", "CPU us/MiB" }, UNIT_GB_S, true, 0 },
 	{ 0 },
 };
 
@@ -246,6 +248,9 @@ static int measure(const struct options *o, const struct row *const *chosen, str
 
 					if (t && !result->turns[s])
 						continue;
+					/* Natively there is nothing to get ready. */
+					if (chosen[i]->pause_s > 0 && strcmp(sides[s].name, "native") != 0)
+						usleep((useconds_t)(chosen[i]->pause_s * 1e6));
 					got = side_ask(&sides[s], chosen[i], sizes[z], o->seconds, values, result->why[s], sizeof(result->why[s]));
 					if (got < 0) {
 						fprintf(stderr, "gleam-bench: %s: %s, in %s\n", sides[s].name, result->why[s], chosen[i]->name);
@@ -271,14 +276,17 @@ int main(int argc, char **argv)
 	struct report report = { .sides = sides };
 	uint64_t sizes[SIZES_MAX];
 	unsigned count = 0, total = 0;
+	double pauses = 0;
 	struct options o;
 	char path[4096];
 	regex_t regex;
 	int status;
 
-	/* What a side is: ourselves, with one library. */
+	/* What a side is: ourselves, with one library; and what that starts for one allocation. */
 	if (argc == 3 && strcmp(argv[1], "--side") == 0)
 		return measure_run(argv[2]);
+	if (argc == 3 && strcmp(argv[1], "--first") == 0)
+		return first_run(argv[2]);
 	status = options_read(argc, argv, &o);
 	if (status >= 0)
 		return status;
@@ -301,6 +309,7 @@ int main(int argc, char **argv)
 		if (!o.only || regexec(&regex, row->name, 0, NULL, 0) == 0) {
 			chosen[count++] = row;
 			total += sizes_of(row, o.size_max, sizes);
+			pauses += row->pause_s;
 			if (o.list)
 				printf("%-14s %s\n", row->name, row->what);
 		}
@@ -310,7 +319,7 @@ int main(int argc, char **argv)
 		return misused("--only: no row is called", o.only);
 	/* Large copies take a copy at least, with everything off and over a slow network longer: not foreseen. */
 	printf("about %.0f s: %u rows, %u sides, %u turns of %g s each\n",
-	       total * report.side_count * o.turns * o.seconds + report.side_count * START_S, total, report.side_count, o.turns, o.seconds);
+	       (total * o.seconds + pauses) * report.side_count * o.turns + report.side_count * START_S, total, report.side_count, o.turns, o.seconds);
 	fflush(stdout);
 	if (o.list)
 		return 0;

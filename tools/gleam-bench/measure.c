@@ -271,7 +271,7 @@ static void bandwidth(bool up, bool locked, uint64_t size, double seconds, doubl
 	values[1] = (seconds_of(CLOCK_PROCESS_CPUTIME_ID) - cpu_from) * 1e6 / ((double)size * count / (1 << 20));
 }
 
-static void turn(const char *name, uint64_t size, double seconds, double *values)
+static void turn(const char *library, const char *name, uint64_t size, double seconds, double *values)
 {
 	static const struct {
 		const char *name;
@@ -284,6 +284,10 @@ static void turn(const char *name, uint64_t size, double seconds, double *values
 		{ "module_load", module_load, 1 },     { "graph_launch", graph_launch, 1 },
 	};
 
+	if (strcmp(name, "first_alloc") == 0) {
+		failure = first_measure(library, values);
+		return;
+	}
 	if (strcmp(name, "launch") == 0 || strcmp(name, "launch_rate") == 0) {
 		launches(seconds, strcmp(name, "launch_rate") == 0, values);
 		return;
@@ -380,7 +384,7 @@ int measure_run(const char *library)
 			break;
 		failure = NULL;
 		values[0] = values[1] = 0;
-		turn(name, size, seconds, values);
+		turn(library, name, size, seconds, values);
 		if (failure)
 			printf("no %s\n", failure);
 		else
