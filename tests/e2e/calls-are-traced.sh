@@ -39,6 +39,25 @@ for call in calls:
 		assert call["ts"] - 1 <= event["ts"] and event["ts"] + event["dur"] <= call["ts"] + call["dur"] + 1, (call, event)
 EOF
 
+# What calls that wait are made of: the parts are all there, and make the whole. Without a daemon in between its parts are missing.
+GLEAM_TRACE=$TMP/waits cuda latency 300 >"$TMP/out" || fail "$(cat "$TMP/out")"
+"$gleamctl" trace "$TMP/waits" --hops >"$TMP/hops"
+python3 - "$TMP/hops" <<'EOF' || fail "what they are made of: $(cat "$TMP/hops")"
+import sys
+lines = [line.split() for line in open(sys.argv[1]) if line[0] != "#"]
+rows = {line[0]: line[1:] for line in lines}
+assert all(len(row) == 8 for row in rows.values()), rows
+for name, gpu in (("cuMemcpyDtoH_v2", True), ("cuMemGetInfo_v2", False)):
+	if name not in rows:
+		continue
+	count, *parts, whole = rows[name]
+	assert (parts[3] != "-") == gpu, (name, parts)
+	made = sum(float(part) for part in parts if part != "-")
+	# Medians of parts, not parts of one.
+	assert int(count) > 0 and 0.5 * float(whole) < made < 1.5 * float(whole), (name, made, whole)
+assert "cuMemcpyDtoH_v2" in rows or "cuCtxSynchronize" in rows, rows
+EOF
+
 # Failures, several threads, a file of its own for each process.
 GLEAM_TRACE=$TMP/of.%p cuda errors >"$TMP/out" || fail "$(cat "$TMP/out")"
 for file in "$TMP"/of.[0-9]*; do

@@ -37,6 +37,7 @@ struct options {
 	bool undo;	      /* drain */
 	bool no_move;	      /* drain */
 	const char *chrome; /* trace: file to write */
+	bool hops;	    /* trace */
 	/* what is left of the command line */
 	char **words;
 	int count;

@@ -46,8 +46,9 @@ const struct command commands[] = {
 	  0, 1, "jsum", drain_command },
 	{ "trace", "FILE", "calls that a program has recorded with GLEAM_TRACE=FILE: arguments, results, times, round trips",
 	  "  --chrome OUT    write a trace for ui.perfetto.dev or chrome://tracing into OUT instead of the list\n"
+	  "  --hops          what calls that waited are made of: for each function, the medians of its parts between program, daemon, worker and GPU\n"
 	  "  --help          this text\n",
-	  1, 1, "O", trace_command },
+	  1, 1, "Oh", trace_command },
 	{ "cache", "[list|pin|unpin|drop|verify|prefetch [SERVER] [HASH|FILE]]", "what servers keep of uploads, so that it needn't be sent again",
 	  "  (nothing)       what each server keeps, and what that has saved\n"
 	  "  list SERVER     its chunks: 32 digits that name each, and its bytes\n"
@@ -159,6 +160,7 @@ const struct option long_options[] = {
 	{ "name", required_argument, NULL, 'n' },
 	{ "sessions", required_argument, NULL, 'N' },
 	{ "chrome", required_argument, NULL, 'O' },
+	{ "hops", no_argument, NULL, 'h' },
 	{ "memory", required_argument, NULL, 'M' },
 	{ "priority", required_argument, NULL, 'p' },
 	{ "every", required_argument, NULL, 'e' },
@@ -169,7 +171,7 @@ const struct option long_options[] = {
 	{ NULL, 0, NULL, 0 },
 };
 
-/* Where the value of an option goes; `json`, `undo` and `no-move` have none. */
+/* Where the value of an option goes; `json`, `undo`, `no-move` and `hops` have none. */
 static const struct {
 	int id;
 	size_t place;
@@ -199,6 +201,8 @@ static void option_take(struct options *options, int id, const char *value)
 		options->undo = true;
 	if (id == 'm')
 		options->no_move = true;
+	if (id == 'h')
+		options->hops = true;
 	for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
 		if (values[i].id == id)
 			*(const char **)((char *)options + values[i].place) = value;
