@@ -33,6 +33,7 @@ static struct lates {
 	struct late of_cell[SESSION_CELLS];
 	uint32_t storing; /* copies whose bytes are being stored, by any thread */
 	uint32_t landings; /* notices whose bytes are in place, as PROGRESS_LANDINGS counts them */
+	uint32_t newest;   /* of those that have come */
 	bool failed; /* the session has ended: nothing lands any more */
 } lates[SESSIONS_MAX];
 static uint64_t cookies;
@@ -155,8 +156,10 @@ static bool told_done_locked(struct session *s)
 {
 	/* Pairs with the release in session_progress_post(). */
 	uint32_t told = __atomic_load_n(shm_progress(&s->shm, PROGRESS_LANDINGS), __ATOMIC_ACQUIRE);
+	const struct lates *l = &lates[s->index];
 
-	return progress_reached(lates[s->index].landings, told);
+	/* Of as many as have come none is missing when they are as many as the newest says: or else it may have overtaken one that was told. */
+	return progress_reached(l->landings, told) && progress_reached(l->landings, l->newest);
 }
 
 bool late_told_done(struct session *s)
@@ -359,11 +362,14 @@ void late_cancel(struct session *s, const struct bulk_ref *ref)
 	session_cells_give(s, ref);
 }
 
-void late_landed(struct session *s, const struct bulk_ref *ref)
+void late_landed(struct session *s, const struct bulk_ref *ref, uint32_t which)
 {
 	pthread_mutex_lock(&lock);
 
 	struct late *late = late_of(s, ref);
+
+	if (progress_reached(which, lates[s->index].newest))
+		lates[s->index].newest = which;
 
 	if (!late || late->arrived) {
 		pthread_mutex_unlock(&lock);

@@ -61,8 +61,8 @@ void late_wait_range(const void *bytes, size_t size);
 /* Any thread that has nothing better to do, and holds no lock: stores bytes that have arrived. True: there were some. */
 bool late_help(struct session *s);
 
-/* Service thread: a NOTICE_LANDED, whose bytes are to be stored. @ref comes from the worker and is not trusted. */
-void late_landed(struct session *s, const struct bulk_ref *ref);
+/* Service thread: NOTICE_LANDED number @which, whose bytes are to be stored. Both come from the worker and are not trusted. */
+void late_landed(struct session *s, const struct bulk_ref *ref, uint32_t which);
 /* Service thread: stores the bytes of one copy; false: there is none now. */
 bool late_store_one(struct session *s);
 /* Service thread: what has landed is stored, by whomever, before what comes next. */

@@ -62,7 +62,8 @@ static void notice_take(struct session *s, const struct frame_hdr *hdr, const ui
 	r = reader_on(frame + head, hdr->size - head);
 	switch (hdr->op) {
 	case NOTICE_LANDED:
-		late_landed(s, &ref);
+		get_u32(&r); /* a failure, which the context's error word tells */
+		late_landed(s, &ref, get_u32(&r));
 		break;
 	case NOTICE_FREED:
 		memory_freed(s, &r);

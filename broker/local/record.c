@@ -154,6 +154,9 @@ struct sum128 record_sum(const struct frame_hdr *hdr, const uint8_t *frame, cons
 		default:
 			break;
 		}
+	/* Of a landing, not which one it is: copies of two streams may come in another order. */
+	if (hdr->kind == FRAME_NOTICE && hdr->op == NOTICE_LANDED && size - head >= sizeof(struct bulk_ref) + 2 * sizeof(uint32_t))
+		size -= (uint32_t)sizeof(uint32_t);
 	h = sum128_add(h, frame + head, size - head);
 	if (hdr->flags & FRAME_BULK_DOWN) {
 		struct bulk_ref ref = ring_bulk_ref(frame);

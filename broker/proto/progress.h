@@ -10,7 +10,8 @@
  *
  * Word PROGRESS_LANDINGS, which no stream has, counts the NOTICE_LANDED that the worker has sent. It is told before every
  * other word and before every reply that comes after them: bytes travel beside the words, and whoever reads a word knows
- * from the count how many landings it stands for, those of other streams included.
+ * from the count how many landings it stands for, those of other streams included. Bytes overtake each other, too, and the count is told
+ * beside them: a landing says which one it is (1, 2, 3 ...), so that a younger one that came early isn't taken for an older one.
  *
  * Landed words: one a granule of the up arena. Whoever stores a piece into the arena writes landed_value(cookie) to
  * the word of the piece's first granule, after the bytes (release). The GPU waits for equality.

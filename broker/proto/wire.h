@@ -76,7 +76,7 @@ enum notice {
 	NOTICE_PROGRESS = 1, /* BROKER: u32 word, u32 value. */
 	NOTICE_ERROR = 2,    /* BROKER: u32 context, u32 code, u32 op, (seq in the header); kept if the error word is empty */
 	NOTICE_CONSUMED = 3, /* BROKER: u64 up_tail */
-	NOTICE_LANDED = 16,  /* FRAME_BULK_DOWN: bytes of an asynchronous copy to the host lie in the cells */
+	NOTICE_LANDED = 16,  /* FRAME_BULK_DOWN: bytes of an asynchronous copy to the host lie in the cells; u32 result, u32 which landing it is */
 	NOTICE_FREED = 17,   /* u64 address: work issued before its free has completed and it is unmapped */
 	NOTICE_HOST_CALL = 18, /* u64 id: the stream has come to this host function; it waits for GLEAM_HOST_DONE */
 	NOTICE_PRINT = 19,   /* bytes: device printf text */

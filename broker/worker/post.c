@@ -86,17 +86,16 @@ static bool landings_post_locked(struct worker *w)
 	return post_locked(w, &hdr, NULL, payload, sizeof(payload));
 }
 
+/* All but landings. */
 static void post(struct worker *w, const struct frame_hdr *hdr, const struct bulk_ref *bulk, const void *payload,
 		 uint32_t size)
 {
-	bool landing = hdr->kind == FRAME_NOTICE && hdr->op == NOTICE_LANDED;
 	bool sleeps = false;
 
 	pthread_mutex_lock(&w->post_lock);
 	/* A host function may look at what has landed, too: all kinds of notices but the landings themselves. */
-	if (!landing && w->landings != w->landings_told)
+	if (w->landings != w->landings_told)
 		sleeps = landings_post_locked(w);
-	w->landings += landing;
 	sleeps |= post_locked(w, hdr, bulk, payload, size);
 	pthread_mutex_unlock(&w->post_lock);
 	if (sleeps)
@@ -184,11 +183,17 @@ void post_landed(struct worker *w, const struct frame_hdr *cmd, CUresult result,
 	struct frame_hdr hdr = {
 		.op = NOTICE_LANDED, .kind = FRAME_NOTICE, .ctx = cmd->ctx, .thread = cmd->thread, .seq = cmd->seq,
 	};
-	uint32_t code = (uint32_t)result;
+	uint32_t payload[2] = { (uint32_t)result };
 	struct bulk_ref ref = *bulk;
+	bool sleeps;
 
 	/* The client waits for its cells in any case; a copy that failed has brought nothing. */
 	if (result != CUDA_SUCCESS)
 		ref.size = 0;
-	post(w, &hdr, &ref, &code, sizeof(code));
+	pthread_mutex_lock(&w->post_lock);
+	payload[1] = ++w->landings;
+	sleeps = post_locked(w, &hdr, &ref, payload, sizeof(payload));
+	pthread_mutex_unlock(&w->post_lock);
+	if (sleeps)
+		ring_wake_fd(w->doorbell);
 }

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "broker/proto/progress.h"
 #include "libgleamcuda/late.h"
 #include "libgleamcuda/log.h"
 #include "libgleamcuda/session.h"
@@ -22,6 +23,7 @@
 
 static struct session session;
 static uint32_t given; /* atomic: cells that came back */
+static uint32_t sent;  /* landings of the session */
 
 void session_cells_give(struct session *s, const struct bulk_ref *ref)
 {
@@ -83,7 +85,7 @@ static void *land(void *arg)
 		l->refs[j] = swap;
 	}
 	for (uint32_t i = 0; i < l->count; i++) {
-		late_landed(&session, &l->refs[i]);
+		late_landed(&session, &l->refs[i], ++sent);
 		if (!l->lazy && i % 3 == 0)
 			late_store_one(&session);
 		if (i % 5 == 0)
@@ -164,7 +166,7 @@ static void test_settled(void **state)
 		memset(shm_down(&session.shm) + ref.offset, (int)turn_, WIDTH);
 		assert_int_equal(late_add(&session, &list, &ref, &target), 0);
 		late_posted(&session, &ref, turn_);
-		late_landed(&session, &ref);
+		late_landed(&session, &ref, ++sent);
 		late_settle(&session);
 		assert_int_equal(host[0], (uint8_t)turn_);
 		assert_int_equal(host[WIDTH - 1], (uint8_t)turn_);
@@ -175,12 +177,42 @@ static void test_settled(void **state)
 	free(host);
 }
 
+/* Two were told, and as many are there: but one of them is a third that has overtaken the second. */
+static void test_overtaken(void **state)
+{
+	uint32_t *told = shm_progress(&session.shm, PROGRESS_LANDINGS);
+	uint8_t host[3];
+	struct bulk_ref refs[3];
+	struct late_list list = { 0 };
+
+	for (uint32_t i = 0; i < 3; i++) {
+		struct late_target target = { .bytes = &host[i], .width = 1, .pitch = 1, .rows = 1 };
+
+		refs[i] = (struct bulk_ref){ .offset = i * SESSION_CELL_SIZE, .size = 1 };
+		assert_int_equal(late_add(&session, &list, &refs[i], &target), 0);
+		late_posted(&session, &refs[i], i + 1);
+	}
+	__atomic_store_n(told, sent + 2, __ATOMIC_RELEASE);
+	late_landed(&session, &refs[0], sent + 1);
+	late_settle(&session);
+	assert_false(late_told_done(&session));
+	late_landed(&session, &refs[2], sent + 3);
+	late_settle(&session);
+	assert_false(late_told_done(&session));
+	late_landed(&session, &refs[1], sent + 2);
+	assert_int_equal(late_told_wait(&session), 0);
+	assert_true(late_told_done(&session));
+	assert_false(late_any());
+	sent += 3;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_beside_each_other),
 		cmocka_unit_test(test_onto_each_other),
 		cmocka_unit_test(test_settled),
+		cmocka_unit_test(test_overtaken),
 	};
 
 	return cmocka_run_group_tests(tests, begin, end);
