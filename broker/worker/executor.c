@@ -4,7 +4,8 @@
  *
  * Where a frame may wait: behind its own stream's queue, for credit, for the other side of the legacy stream's rule, for
  * an earlier parked frame that names the same event, or because its handler found no staging (CMD_PARK). A death without
- * a stream waits for all frames that were parked before it, since any of them may use the object.
+ * a stream waits for all frames that were parked before it, since any of them may use the object, and so does a setting
+ * under which they would run.
  */
 #include "broker/worker/executor.h"
 
@@ -511,17 +512,23 @@ static bool stream_find(struct worker *w, const struct frame_hdr *hdr, const uin
 	return false;
 }
 
-static bool deaths_park(struct worker *w, const struct frame_hdr *hdr, const uint8_t *frame)
+/* Frames without a stream that have to come behind all older ones. Later ones don't wait for them: the caller of a setting does. */
+static bool waits_for_older(const struct frame_hdr *hdr)
+{
+	return is_death(hdr) || hdr->op == OP_cuCtxSetLimit;
+}
+
+static bool late_park(struct worker *w, const struct frame_hdr *hdr, const uint8_t *frame)
 {
 	struct parked *p = parked_new(w, hdr, frame);
 
 	if (!p)
 		return false;
-	if (w->deaths_tail)
-		w->deaths_tail->next = p;
+	if (w->late_tail)
+		w->late_tail->next = p;
 	else
-		w->deaths_head = p;
-	w->deaths_tail = p;
+		w->late_head = p;
+	w->late_tail = p;
 	return true;
 }
 
@@ -540,7 +547,7 @@ static bool arrive(struct worker *w, const struct frame_hdr *hdr, const uint8_t 
 	if (!stream_find(w, hdr, frame, &s))
 		return true;
 	if (!s) {
-		if (w->parked_count && is_death(hdr) && deaths_park(w, hdr, frame))
+		if (w->parked_count && waits_for_older(hdr) && late_park(w, hdr, frame))
 			return true;
 
 		enum taken taken = run(w, hdr, frame, NULL, NULL, false);
@@ -666,15 +673,15 @@ static int drain(struct worker *w)
 		any |= again;
 	} while (again);
 
-	while (w->deaths_head) {
-		struct parked *p = w->deaths_head;
+	while (w->late_head) {
+		struct parked *p = w->late_head;
 		const struct frame_hdr *hdr = (const void *)p->frame;
 
 		if (w->parked_streams && oldest_parked(w) < hdr->seq)
 			break;
-		w->deaths_head = p->next;
-		if (!w->deaths_head)
-			w->deaths_tail = NULL;
+		w->late_head = p->next;
+		if (!w->late_head)
+			w->late_tail = NULL;
 
 		enum taken taken = run(w, hdr, p->frame, NULL, NULL, false);
 

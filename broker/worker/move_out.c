@@ -246,7 +246,7 @@ static const char *busy_with(struct worker *w)
 	const char *why = NULL;
 
 	streams_flush(w);
-	if (w->parked_count || w->deaths_head)
+	if (w->parked_count || w->late_head)
 		return "commands wait for room in their streams";
 	if (w->stalled || w->unwanted || images_busy(w))
 		return "bytes are on their way";

@@ -249,8 +249,8 @@ struct worker {
 	uint32_t stream_count;
 	struct stream *unwritten;
 	struct stream *parked_streams;
-	struct parked *deaths_head; /* deaths of objects that parked commands may use */
-	struct parked *deaths_tail;
+	struct parked *late_head; /* without a stream, behind all that is parked: deaths, settings */
+	struct parked *late_tail;
 	uint64_t parked_bytes;
 	uint32_t parked_count;
 	struct cmd *cmd; /* that a handler runs for */

@@ -612,6 +612,12 @@ EXPORT CUresult cuCtxGetLimit(size_t *value, CUlimit limit)
 	return CUDA_SUCCESS;
 }
 
+EXPORT CUresult cuCtxSetLimit(CUlimit limit, size_t value)
+{
+	ENTER();
+	return CUDA_SUCCESS;
+}
+
 EXPORT CUresult cuCtxSynchronize(void)
 {
 	CUresult r;

@@ -193,6 +193,38 @@ static void death_waits_for_parked_commands(struct client *c)
 	CHECK_EQUAL(CALL(c, gleamContextSync, NULL, .index = CTX), 0);
 }
 
+/* Parked commands run under the limits of the time at which they were sent; who sets one waits for that, and nobody else does. */
+static void limit_waits_for_parked_commands(struct client *c)
+{
+	uint64_t event = handle_make(OBJECT_EVENT, 1, 5);
+	uint64_t p, a, b, limit;
+	unsigned int before;
+
+	open_context(c);
+	p = map_memory(c, 4096);
+	load_functions(c);
+	a = stream(c, 1, 1);
+	b = stream(c, 2, 1);
+	CHECK_EQUAL(CALL(c, cuCtxSetLimit, NULL, .limit = CU_LIMIT_STACK_SIZE, .value = 4096), 0);
+	before = c->fake.calls("cuCtxSetLimit");
+	SEND(c, cuEventCreate, .phEvent = event, .Flags = 0);
+	launch_hold(c, a);
+	for (int i = 0; i < 900; i++)
+		launch_add(c, a, p, 1);
+	limit = SEND_FLAGS(c, cuCtxSetLimit, FRAME_WANTS_REPLY, NULL, .limit = CU_LIMIT_STACK_SIZE, .value = 1024);
+	SEND(c, cuEventDestroy_v2, .hEvent = event);
+	launch_add(c, b, p + 64, 5);
+	CHECK_EQUAL(read_u32(c, b, p + 64), 5);
+	CHECK(!have_reply(c, limit));
+	CHECK_EQUAL(c->fake.calls("cuCtxSetLimit"), before);
+	c->fake.release(1);
+	CHECK_EQUAL(wait_reply(c, limit, NULL), 0);
+	CHECK_EQUAL(c->fake.calls("cuCtxSetLimit"), before + 1);
+	CHECK_EQUAL(read_u32(c, a, p), 900);
+	CHECK_EQUAL(CALL(c, gleamContextSync, NULL, .index = CTX), 0);
+	CHECK_EQUAL(c->worker.parked_count, 0);
+}
+
 static void host_function_stops_its_stream(struct client *c)
 {
 	uint64_t p, s, other, call, after;
@@ -380,6 +412,7 @@ IN_CHILD(legacy_stream_keeps_its_rule, NULL)
 IN_CHILD(legacy_full_holds_blocking_streams, NULL)
 IN_CHILD(parked_record_orders_other_streams, NULL)
 IN_CHILD(death_waits_for_parked_commands, NULL)
+IN_CHILD(limit_waits_for_parked_commands, NULL)
 IN_CHILD(host_function_stops_its_stream, NULL)
 IN_CHILD(streams_are_made_beside_a_host_function, NULL)
 IN_CHILD(ends_of_host_functions_are_heard_early, NULL)
@@ -396,6 +429,7 @@ int main(void)
 		cmocka_unit_test(test_legacy_full_holds_blocking_streams),
 		cmocka_unit_test(test_parked_record_orders_other_streams),
 		cmocka_unit_test(test_death_waits_for_parked_commands),
+		cmocka_unit_test(test_limit_waits_for_parked_commands),
 		cmocka_unit_test(test_host_function_stops_its_stream),
 		cmocka_unit_test(test_streams_are_made_beside_a_host_function),
 		cmocka_unit_test(test_ends_of_host_functions_are_heard_early),
