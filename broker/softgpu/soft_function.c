@@ -25,6 +25,8 @@ void soft_settings_init(struct soft_settings *settings, const struct ptx_entry *
 	atomic_init(&settings->carveout, -1);
 	atomic_init(&settings->nonportable, 0);
 	atomic_init(&settings->cluster_policy, 0);
+	for (unsigned int i = 0; i < 3; i++)
+		atomic_init(&settings->cluster[i], (int)entry->reqnctapercluster[i]);
 	atomic_init(&settings->cache_config, 0);
 }
 
@@ -68,7 +70,7 @@ CUresult soft_settings_get(const struct soft_settings *settings, const struct pt
 	case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
 	case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
 	case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
-		*value_out = (int)entry->reqnctapercluster[attribute - CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH];
+		*value_out = atomic_load(&settings->cluster[attribute - CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH]);
 		return CUDA_SUCCESS;
 	case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
 		*value_out = atomic_load(&settings->nonportable);
@@ -107,9 +109,11 @@ CUresult soft_settings_set(struct soft_settings *settings, const struct ptx_entr
 	case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
 	case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
 	case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
-		/* What the code was compiled for can't be changed; saying the same is fine. */
-		if ((uint32_t)value != entry->reqnctapercluster[attribute - CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH])
-			return CUDA_ERROR_NOT_SUPPORTED;
+		if (entry->reqnctapercluster[0])
+			return CUDA_ERROR_NOT_PERMITTED;
+		if (value < 0)
+			return CUDA_ERROR_INVALID_VALUE;
+		atomic_store(&settings->cluster[attribute - CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH], value);
 		return CUDA_SUCCESS;
 	default:
 		return CUDA_ERROR_INVALID_VALUE;

@@ -64,14 +64,19 @@ static CUresult params_copy(const struct ptx_entry *entry, void **params, void *
 static CUresult cluster_check(const struct soft_function *function, const struct soft_launch_ask *ask,
 			      uint32_t *cluster_out)
 {
-	const uint32_t *required = function->entry->reqnctapercluster;
+	bool compiled = function->entry->reqnctapercluster[0];
+	uint32_t required[3];
 	uint32_t limit = atomic_load(&function->settings->nonportable) ? CLUSTER_MAX : CLUSTER_PORTABLE_MAX;
 	uint64_t count = 1;
 
 	memset(cluster_out, 0, 3 * sizeof(*cluster_out));
 	for (unsigned int i = 0; i < 3; i++) {
-		cluster_out[i] = ask->cluster[i] ? ask->cluster[i] : required[0] ? MAX(required[i], 1) : 0;
-		if (required[0] && ask->cluster[0] && ask->cluster[i] != MAX(required[i], 1))
+		/* Code may leave out what is 1. */
+		required[i] = (uint32_t)atomic_load(&function->settings->cluster[i]);
+		if (compiled)
+			required[i] = MAX(required[i], 1);
+		cluster_out[i] = ask->cluster[i] ? ask->cluster[i] : required[0] ? required[i] : 0;
+		if (required[0] && ask->cluster[0] && ask->cluster[i] != required[i])
 			return CUDA_ERROR_INVALID_CLUSTER_SIZE;
 	}
 	if (!cluster_out[0])
@@ -88,6 +93,16 @@ static CUresult cluster_check(const struct soft_function *function, const struct
 		memset(cluster_out, 0, 3 * sizeof(*cluster_out));
 	else if (function->object.owner->device->major < 9)
 		return CUDA_ERROR_NOT_SUPPORTED;
+	return CUDA_SUCCESS;
+}
+
+CUresult soft_launch_cluster(struct soft_launch *launch, const uint32_t cluster[3])
+{
+	struct soft_launch_ask ask = { .grid = launch->grid, .cluster = { cluster[0], cluster[1], cluster[2] } };
+	uint32_t taken[3];
+
+	TRY(cluster_check(launch->function, &ask, taken));
+	memcpy(launch->cluster, taken, sizeof(taken));
 	return CUDA_SUCCESS;
 }
 

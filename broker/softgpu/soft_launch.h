@@ -34,6 +34,8 @@ struct soft_launch_ask {
 /* Checks as the driver does when the call is made. The launch is the caller's to free. */
 CUresult soft_launch_new(struct soft_function *function, const struct soft_launch_ask *ask,
 			 struct soft_launch **launch_out);
+/* Another cluster for it; all 0: what its function requires. As it was on failure. */
+CUresult soft_launch_cluster(struct soft_launch *launch, const uint32_t cluster[3]);
 void soft_launch_free(struct soft_launch *launch);
 
 /* Runs the grid and returns when it has ended; a fault is logged and returned as the context's error. */

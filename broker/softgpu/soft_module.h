@@ -14,6 +14,7 @@ struct soft_settings {
 	_Atomic int carveout;
 	_Atomic int nonportable;
 	_Atomic int cluster_policy;
+	_Atomic int cluster[3]; /* required by the program, where the code requires none; 0: neither does */
 	_Atomic int cache_config;
 };
 

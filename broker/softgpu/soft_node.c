@@ -133,6 +133,7 @@ SOFT_API(cuGraphKernelNodeSetParams, CUgraphNode node, const CUDA_KERNEL_NODE_PA
 SOFT_API(cuGraphKernelNodeSetAttribute, CUgraphNode handle, int attribute, const CUlaunchAttributeValue *value)
 {
 	SOFT_HELD struct soft_node *node = NULL;
+	CUresult result = CUDA_SUCCESS;
 
 	TRY(node_of(handle, CU_GRAPH_NODE_TYPE_KERNEL, &node));
 	if (!value)
@@ -143,6 +144,9 @@ SOFT_API(cuGraphKernelNodeSetAttribute, CUgraphNode handle, int attribute, const
 		node->work.kernel.launch->cooperative = value->cooperative != 0;
 		break;
 	case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+		result = soft_launch_cluster(node->work.kernel.launch,
+					     (uint32_t[]){ value->clusterDim.x, value->clusterDim.y, value->clusterDim.z });
+		break;
 	case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
 		soft_graph_unlock();
 		return CUDA_ERROR_NOT_SUPPORTED;
@@ -157,7 +161,7 @@ SOFT_API(cuGraphKernelNodeSetAttribute, CUgraphNode handle, int attribute, const
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 	soft_graph_unlock();
-	return CUDA_SUCCESS;
+	return result;
 }
 
 SOFT_API(cuGraphKernelNodeGetAttribute, CUgraphNode handle, int attribute, CUlaunchAttributeValue *value)

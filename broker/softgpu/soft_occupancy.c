@@ -117,13 +117,15 @@ SOFT_API(cuOccupancyAvailableDynamicSMemPerBlock, size_t *bytes, CUfunction hand
 /* Blocks of a cluster that @config asks for; 1 where it asks for none. */
 static uint32_t cluster_size(const CUlaunchConfig *config, const struct soft_function *function)
 {
-	const uint32_t *required = function->entry->reqnctapercluster;
+	uint32_t size = 1;
 
 	for (unsigned int i = 0; i < config->numAttrs && config->attrs; i++)
 		if (config->attrs[i].id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
 			return config->attrs[i].value.clusterDim.x * config->attrs[i].value.clusterDim.y *
 			       config->attrs[i].value.clusterDim.z;
-	return required[0] ? required[0] * MAX(required[1], 1) * MAX(required[2], 1) : 1;
+	for (unsigned int i = 0; i < 3; i++)
+		size *= MAX((uint32_t)atomic_load(&function->settings->cluster[i]), 1);
+	return size;
 }
 
 static unsigned int config_blocks(const CUlaunchConfig *config, const struct soft_function *function)
@@ -160,6 +162,8 @@ SOFT_API(cuOccupancyMaxPotentialClusterSize, int *size, CUfunction handle, const
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!config_blocks(config, function))
 		return CUDA_ERROR_INVALID_VALUE;
-	*size = atomic_load(&function->settings->nonportable) ? 16 : 8;
+	*size = atomic_load(&function->settings->cluster[0]) ? (int)cluster_size(&(CUlaunchConfig){ 0 }, function) :
+		atomic_load(&function->settings->nonportable) ? 16 :
+								8;
 	return CUDA_SUCCESS;
 }
