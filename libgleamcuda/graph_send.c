@@ -11,6 +11,7 @@
 #include "libgleamcuda/exposed.h"
 #include "libgleamcuda/graph_exec.h"
 #include "libgleamcuda/handle.h"
+#include "libgleamcuda/launch.h"
 #include "libgleamcuda/program.h"
 
 #define NEEDS_INLINE 1024u /* of a node's own message */
@@ -84,9 +85,16 @@ static CUresult kernel_send(struct call *call, const struct graph_step *step, ui
 		.attrs = w->kernel.attrs, .attrs_size = w->kernel.attr_count * (uint32_t)sizeof(CUlaunchAttribute),
 		.params = w->kernel.params, .params_size = w->kernel.params_size,
 	};
+	CUlaunchAttribute attrs[LAUNCH_ATTRIBUTES]; /* each id once */
 	/* Host memory that the kernel is given has to be where it looks for it, as at any launch. */
 	CUresult result = exposed_params(call, w->kernel.params, w->kernel.params_size);
 
+	if (function_cluster(w->kernel.function, w->kernel.attrs, w->kernel.attr_count, &attrs[w->kernel.attr_count])) {
+		if (w->kernel.attr_count)
+			memcpy(attrs, w->kernel.attrs, w->kernel.attr_count * sizeof(attrs[0]));
+		m.attrs = attrs;
+		m.attrs_size += (uint32_t)sizeof(attrs[0]);
+	}
 	if (!result)
 		result = call_open(call, OP_gleamGraphKernel, msg_gleamGraphKernel_size(&m));
 	if (result)

@@ -17,7 +17,13 @@
 
 /* ---- attributes ---- */
 
-static CUresult value_check(int attribute, int value, const int32_t *values, int device)
+static bool is_cluster(int attribute)
+{
+	return attribute >= CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH && attribute <= CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH;
+}
+
+/* @own_cluster: not what the function was compiled with. */
+static CUresult value_check(int attribute, int value, const int32_t *values, bool own_cluster, int device)
 {
 	const int32_t *limits = device_at(device)->raw->attributes;
 	bool good;
@@ -33,6 +39,9 @@ static CUresult value_check(int attribute, int value, const int32_t *values, int
 	case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
 	case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
 	case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
+		/* By CUDA's manual; what it is set to is looked at when something is launched. */
+		if (!own_cluster && values[CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH])
+			return CUDA_ERROR_NOT_PERMITTED;
 		good = value >= 0;
 		break;
 	case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
@@ -53,6 +62,24 @@ static void function_value_set(struct function *function, int attribute, int val
 	if (attribute == CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED)
 		value = value != 0;
 	__atomic_store_n(&function->values[attribute], value, __ATOMIC_RELAXED);
+	if (is_cluster(attribute))
+		__atomic_store_n(&function->own_cluster, true, __ATOMIC_RELAXED);
+}
+
+bool function_cluster_slowly(const struct function *function, const CUlaunchAttribute *attrs, uint32_t count, CUlaunchAttribute *attr_out)
+{
+	CUlaunchAttribute attr = { .id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION };
+
+	attr.value.clusterDim.x = (uint32_t)function_value(function, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH);
+	attr.value.clusterDim.y = (uint32_t)function_value(function, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT);
+	attr.value.clusterDim.z = (uint32_t)function_value(function, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH);
+	if (!attr.value.clusterDim.x)
+		return false;
+	for (uint32_t i = 0; i < count; i++)
+		if (attrs[i].id == attr.id)
+			return false;
+	*attr_out = attr;
+	return true;
 }
 
 /* Bounds are told in the order in which they rise. Held while a message is sent, and for rises alone. */
@@ -119,15 +146,18 @@ CUresult do_cuFuncSetAttribute(struct call *call, CUfunction hfunc, CUfunction_a
 	if (!result)
 		result = function_ready(call, function);
 	if (!result)
-		result = value_check((int)attrib, value, function->values, function->context->device);
+		result = value_check((int)attrib, value, function->values, __atomic_load_n(&function->own_cluster, __ATOMIC_RELAXED),
+				     function->context->device);
 	if (result)
 		return result;
 	call_in(call, function->context);
 	/* Set again to what it is: frameworks do that before each launch. */
 	if (function_value(function, attrib) == value)
 		return CUDA_SUCCESS;
-	result = bound_of(&function->bounds, attrib) ? function_raise(call, function, attrib, value) :
-						       function_tell(call, function, attrib, value);
+	if (bound_of(&function->bounds, attrib))
+		result = function_raise(call, function, attrib, value);
+	else if (!is_cluster((int)attrib))
+		result = function_tell(call, function, attrib, value);
 	if (result)
 		return result;
 	function_value_set(function, (int)attrib, value);
@@ -225,16 +255,20 @@ CUresult do_cuKernelSetAttribute(struct call *call, CUfunction_attribute attrib,
 	CUresult result = kernel_on(call, kernel, dev, &k, &values);
 
 	if (!result)
-		result = value_check((int)attrib, val, values->values, dev);
+		result = value_check((int)attrib, val, values->values, __atomic_load_n(&values->own_cluster, __ATOMIC_RELAXED), dev);
 	if (result)
 		return result;
 	if (__atomic_load_n(&values->values[attrib], __ATOMIC_RELAXED) == val &&
 	    functions_have(k, dev, (int)attrib, val, false))
 		return CUDA_SUCCESS;
-	result = bound_of(&values->bounds, attrib) ? kernel_raise(call, k, values, attrib, val, dev) :
-						     kernel_tell(call, k, attrib, val, dev);
+	if (bound_of(&values->bounds, attrib))
+		result = kernel_raise(call, k, values, attrib, val, dev);
+	else if (!is_cluster((int)attrib))
+		result = kernel_tell(call, k, attrib, val, dev);
 	if (result)
 		return result;
+	if (is_cluster((int)attrib))
+		__atomic_store_n(&values->own_cluster, true, __ATOMIC_RELAXED);
 	__atomic_store_n(&values->values[attrib], val, __ATOMIC_RELAXED);
 	functions_have(k, dev, (int)attrib, val, true);
 	return CUDA_SUCCESS;

@@ -301,9 +301,13 @@ void launch_params_pack(const struct function *function, const struct launch_par
 
 /* ---- the launch ---- */
 
-static CUresult launch_send(struct call *call, const struct function *function, const struct launch *launch,
+static CUresult launch_send(struct call *call, const struct function *function, struct launch *launch,
 			    uint64_t stream, const void *params, uint32_t params_size)
 {
+	/* A place is free: each id is there once, and this one isn't. */
+	if (function_cluster(function, launch->attrs, launch->attr_count, &launch->attrs[launch->attr_count]))
+		launch->attr_count++;
+
 	struct msg_gleamLaunch m = {
 		.stream = stream,
 		.function = function->wire,
@@ -350,7 +354,7 @@ static CUresult launch_send(struct call *call, const struct function *function, 
 
 /* Its own function for its stack. */
 static __attribute__((noinline)) CUresult launch_send_large(struct call *call, const struct function *function,
-							    const struct launch *launch, uint64_t stream,
+							    struct launch *launch, uint64_t stream,
 							    const struct launch_params *from)
 {
 	uint8_t *block = malloc(from->size);

@@ -622,6 +622,7 @@ CUresult function_ready_slowly(struct call *call, struct function *function)
 	struct program *program = function->program;
 	int32_t values[VERDICT_ATTRIBUTES];
 	struct context *current = call->context;
+	bool own_cluster = false;
 	CUresult result;
 
 	call_in(call, function->context);
@@ -629,6 +630,8 @@ CUresult function_ready_slowly(struct call *call, struct function *function)
 		struct kernel_values *of_kernel;
 
 		result = kernel_values_of(call, function->kernel, function->context->device, &of_kernel);
+		if (!result)
+			own_cluster = __atomic_load_n(&of_kernel->own_cluster, __ATOMIC_RELAXED);
 		for (uint32_t i = 0; !result && i < VERDICT_ATTRIBUTES; i++)
 			values[i] = __atomic_load_n(&of_kernel->values[i], __ATOMIC_RELAXED);
 		/* What its kernel is told from here on it is told, too: it can be found there. */
@@ -653,6 +656,7 @@ CUresult function_ready_slowly(struct call *call, struct function *function)
 	if (!function->ready) {
 		memcpy(function->values, values, sizeof(values));
 		bounds_begin(&function->bounds, values);
+		function->own_cluster = own_cluster;
 		function->params = function->info->params;
 		function->param_count = function->info->param_count;
 		function->params_size = function->info->params_size;

@@ -88,6 +88,7 @@ struct function {
 	/* atomics */
 	int32_t values[VERDICT_ATTRIBUTES]; /* by CUfunction_attribute, as they are now */
 	struct bounds bounds;
+	bool own_cluster;		    /* see function_cluster() */
 	uint64_t handle;		    /* OBJECT_FUNCTION; 0 until the program asks for it */
 	uint32_t cache_config;
 	struct launch_state *state; /* of the oldest launch functions; made by the first of them */
@@ -109,6 +110,7 @@ struct kernel {
 struct kernel_values {
 	int32_t values[VERDICT_ATTRIBUTES]; /* atomics */
 	struct bounds bounds;
+	bool own_cluster; /* atomic */
 };
 
 /* ---- programs ---- */
@@ -151,6 +153,8 @@ CUresult library_module(struct call *call, struct program *library, struct conte
 /* Its handle, told to the worker at the first time. */
 CUresult function_handle(struct call *call, struct function *function, uint64_t *handle_out);
 
+bool function_cluster_slowly(const struct function *function, const CUlaunchAttribute *attrs, uint32_t count,
+			     CUlaunchAttribute *attr_out);
 CUresult function_ready_slowly(struct call *call, struct function *function);
 /* Layout and values are known after this. At most one trip, and none for what came with the load. */
 static inline CUresult function_ready(struct call *call, struct function *function)
@@ -164,6 +168,19 @@ static inline CUresult function_ready(struct call *call, struct function *functi
 static inline int32_t function_value(const struct function *function, CUfunction_attribute attribute)
 {
 	return __atomic_load_n(&function->values[attribute], __ATOMIC_RELAXED);
+}
+
+/*
+ * The cluster that the program has required of a function since it was loaded. The worker's driver is never told: it would hold older
+ * launches that wait there against it. So it is an attribute of each launch that has none such (@attrs, @count). False: none is needed;
+ * what a function was compiled for the driver knows.
+ */
+static inline bool function_cluster(const struct function *function, const CUlaunchAttribute *attrs, uint32_t count,
+				    CUlaunchAttribute *attr_out)
+{
+	if (__builtin_expect(!__atomic_load_n(&function->own_cluster, __ATOMIC_RELAXED), 1))
+		return false;
+	return function_cluster_slowly(function, attrs, count, attr_out);
 }
 
 /* What follows is about the kernel on @device, at that one's worker: the load's failure where it isn't there. */

@@ -153,6 +153,15 @@ static void held(void *user)
 		usleep(200);
 }
 
+/* Holds @stream until *go. Where each launch is awaited (GLEAM_OFF) none can wait. */
+static void hold(CUstream stream, int *go)
+{
+	const char *off = getenv("GLEAM_OFF");
+
+	if (!off || (!strstr(off, "async") && !strstr(off, "all")))
+		MUST(cuLaunchHostFunc(stream, held, go));
+}
+
 static void bound_set(CUfunction function, CUkernel kernel, CUdevice device, int bytes)
 {
 	if (kernel)
@@ -171,7 +180,6 @@ static void bounds_check(CUfunction function, CUkernel kernel, CUdevice device)
 {
 	CUstream stream;
 	unsigned int high = 16 * 1024, middle = 12 * 1024 - 1, low = 8, got = 0;
-	const char *off = getenv("GLEAM_OFF");
 	int limit, go = 0;
 	void *params_high[] = { &out, &high }, *params_middle[] = { &out, &middle },
 	     *params_low[] = { &out, &low };
@@ -180,9 +188,7 @@ static void bounds_check(CUfunction function, CUkernel kernel, CUdevice device)
 	if (limit < 64 << 10)
 		return;
 	MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	/* Where each launch is awaited none can wait. */
-	if (!off || (!strstr(off, "async") && !strstr(off, "all")))
-		MUST(cuLaunchHostFunc(stream, held, &go));
+	hold(stream, &go);
 	/* Under what holds without being set. */
 	for (int i = 0; i < 600; i++)
 		MUST(cuLaunchKernel(function, 1, 1, 1, 64, 1, 1, middle * 4, stream, params_middle, NULL));
@@ -223,6 +229,154 @@ static void bounds_checks(CUdevice device)
 	MUST(cuLibraryGetKernel(&kernel, library, "dynamic_shared"));
 	MUST(cuKernelGetFunction(&function, kernel));
 	bounds_check(function, kernel, device);
+	MUST(cuLibraryUnload(library));
+}
+
+/* What blocks a cluster has, x and y, by the launch's first block. */
+static const char cluster_ptx[] = ".version 8.0\n"
+				  ".target sm_90\n"
+				  ".address_size 64\n"
+				  ".visible .entry mark(.param .u64 out, .param .u32 at)\n"
+				  "{\n"
+				  "	.reg .pred %first;\n"
+				  "	.reg .b32 %x, %y, %at;\n"
+				  "	.reg .b64 %out, %byte;\n"
+				  "	mov.u32 %x, %ctaid.x;\n"
+				  "	mov.u32 %y, %ctaid.y;\n"
+				  "	or.b32 %x, %x, %y;\n"
+				  "	setp.eq.u32 %first, %x, 0;\n"
+				  "	@!%first bra end;\n"
+				  "	ld.param.u64 %out, [out];\n"
+				  "	cvta.to.global.u64 %out, %out;\n"
+				  "	ld.param.u32 %at, [at];\n"
+				  "	mul.wide.u32 %byte, %at, 4;\n"
+				  "	add.s64 %out, %out, %byte;\n"
+				  "	mov.u32 %x, %cluster_nctaid.x;\n"
+				  "	mov.u32 %y, %cluster_nctaid.y;\n"
+				  "	shl.b32 %y, %y, 8;\n"
+				  "	or.b32 %x, %x, %y;\n"
+				  "	st.global.u32 [%out], %x;\n"
+				  "end:\n"
+				  "	ret;\n"
+				  "}\n"
+				  ".visible .entry fixed() .reqnctapercluster 2, 1, 1\n"
+				  "{\n"
+				  "	ret;\n"
+				  "}\n";
+
+static void cluster_set(CUfunction function, CUkernel kernel, CUdevice device, int x, int y)
+{
+	int values[3] = { x, y, x ? 1 : 0 };
+
+	for (int i = 0; i < 3; i++) {
+		CUfunction_attribute which = (CUfunction_attribute)(CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH + i);
+
+		if (kernel)
+			MUST(cuKernelSetAttribute(which, values[i], kernel, device));
+		else
+			MUST(cuFuncSetAttribute(function, which, values[i]));
+	}
+}
+
+static void clusters_check(CUfunction function, CUkernel kernel, CUdevice device)
+{
+	enum { TURNS = 50 }; /* under the thousand that a stream takes before a launch waits */
+	CUlaunchAttribute given = { .id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, .value.clusterDim = { 4, 1, 1 } };
+	CUlaunchConfig config = { .gridDimX = 4, .gridDimY = 4, .gridDimZ = 1, .blockDimX = 32, .blockDimY = 1, .blockDimZ = 1,
+				  .attrs = &given, .numAttrs = 1 };
+	unsigned int marks[4 * TURNS], at;
+	void *params[] = { &out, &at };
+	CUDA_KERNEL_NODE_PARAMS p = { .func = function, .gridDimX = 4, .gridDimY = 4, .gridDimZ = 1, .blockDimX = 32, .blockDimY = 1,
+				      .blockDimZ = 1, .kernelParams = params };
+	CUgraphExec exec;
+	CUgraphNode node;
+	CUgraph graph;
+	CUstream stream;
+	bool right = true;
+	int value, go = 0;
+
+	MUST(cuMemsetD32(out, 0, 1024));
+	MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	config.hStream = stream;
+	hold(stream, &go);
+	at = 1000;
+	for (int i = 0; i < 600; i++)
+		MUST(cuLaunchKernel(function, 4, 4, 1, 32, 1, 1, 0, stream, params, NULL));
+	for (at = 0; at < 4 * TURNS; at++) {
+		cluster_set(function, kernel, device, 2, 1);
+		EXPECT(cuLaunchKernel(function, 3, 1, 1, 32, 1, 1, 0, stream, params, NULL), CUDA_ERROR_INVALID_CLUSTER_SIZE);
+		MUST(cuLaunchKernel(function, 4, 4, 1, 32, 1, 1, 0, stream, params, NULL));
+		at++;
+		cluster_set(function, kernel, device, 1, 4);
+		MUST(cuLaunchKernel(function, 4, 4, 1, 32, 1, 1, 0, stream, params, NULL));
+		at++;
+		/* None, so that a launch may say what it likes. */
+		cluster_set(function, kernel, device, 0, 0);
+		MUST(cuLaunchKernel(function, 3, 3, 1, 32, 1, 1, 0, stream, params, NULL));
+		at++;
+		MUST(cuLaunchKernelEx(&config, function, params, NULL));
+	}
+	__atomic_store_n(&go, 1, __ATOMIC_RELEASE);
+	EXPECT(cuStreamSynchronize(stream), CUDA_SUCCESS);
+	MUST(cuMemcpyDtoH(marks, out, sizeof(marks)));
+	for (unsigned int i = 0; i < 4 * TURNS; i += 4)
+		right = right && marks[i] == 0x102 && marks[i + 1] == 0x401 && marks[i + 2] == 0x101 && marks[i + 3] == 0x104;
+	CHECK(right, "clusters of launches that waited: %#x %#x %#x %#x", marks[0], marks[1], marks[2], marks[3]);
+	MUST(cuMemcpyDtoH(marks, out + 4000, 4));
+	CHECK(marks[0] == 0x101, "no cluster was set then: %#x", marks[0]);
+
+	/* In a graph; and what is asked. */
+	at = 1001;
+	cluster_set(function, kernel, device, 2, 2);
+	MUST(cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT, function));
+	CHECK(value == 2, "required height: %d", value);
+	config.numAttrs = 0;
+	MUST(cuOccupancyMaxPotentialClusterSize(&value, function, &config));
+	CHECK(value == 4, "the largest cluster: %d", value);
+	MUST(cuGraphCreate(&graph, 0));
+	MUST(cuGraphAddKernelNode_v2(&node, graph, NULL, 0, &p));
+	MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));
+	MUST(cuGraphLaunch(exec, stream));
+	MUST(cuStreamSynchronize(stream));
+	MUST(cuMemcpyDtoH(marks, out + 4004, 4));
+	CHECK(marks[0] == 0x202, "a cluster in a graph: %#x", marks[0]);
+	MUST(cuGraphExecDestroy(exec));
+	MUST(cuGraphDestroy(graph));
+	cluster_set(function, kernel, device, 0, 0);
+	MUST(cuStreamDestroy(stream));
+}
+
+/*
+ * Clusters that the program requires of a function: each launch has those of the moment at which it is made. Then of a kernel, which
+ * reach its functions, also those that are made later.
+ */
+static void clusters_checks(CUdevice device)
+{
+	CUlibrary library;
+	CUfunction function;
+	CUmodule module;
+	CUkernel kernel;
+	int major = 0, width = 0;
+
+	/* Not CLUSTER_LAUNCH: the software GPU knows the sizes and not the barriers, so it doesn't offer them. */
+	MUST(cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device));
+	if (major < 9)
+		return;
+	MUST(cuModuleLoadData(&module, cluster_ptx));
+	MUST(cuModuleGetFunction(&function, module, "mark"));
+	clusters_check(function, NULL, device);
+	/* What code was compiled for stays. */
+	MUST(cuModuleGetFunction(&function, module, "fixed"));
+	EXPECT(cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH, 4), CUDA_ERROR_NOT_PERMITTED);
+	MUST(cuModuleUnload(module));
+	MUST(cuLibraryLoadData(&library, cluster_ptx, NULL, NULL, 0, NULL, NULL, 0));
+	MUST(cuLibraryGetKernel(&kernel, library, "mark"));
+	cluster_set(NULL, kernel, device, 2, 1);
+	MUST(cuKernelGetFunction(&function, kernel));
+	MUST(cuFuncGetAttribute(&width, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH, function));
+	CHECK(width == 2, "required width of a kernel's function: %d", width);
+	cluster_set(NULL, kernel, device, 0, 0);
+	clusters_check(function, kernel, device);
 	MUST(cuLibraryUnload(library));
 }
 
@@ -291,6 +445,7 @@ int main(void)
 	globals_check(module);
 	shared_check(module, device);
 	bounds_checks(device);
+	clusters_checks(device);
 	refusals_check(module);
 	library_check();
 	MUST(cuModuleUnload(module));

@@ -363,6 +363,11 @@ CUresult function_in(struct call *call, CUfunction f, struct context *in, struct
 	return CUDA_SUCCESS;
 }
 
+bool function_cluster_slowly(const struct function *f, const CUlaunchAttribute *attrs, uint32_t count, CUlaunchAttribute *attr_out)
+{
+	return false;
+}
+
 CUresult function_ready_slowly(struct call *call, struct function *f)
 {
 	return CUDA_SUCCESS;
