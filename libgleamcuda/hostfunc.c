@@ -4,6 +4,9 @@
  * runs here, on one thread that is started at the first need, as natively in the order in which it became due. It may
  * take the program's locks, also those that a thread holds which waits for another stream. So the library's own, which other
  * servers' streams may be waiting for, run on a thread of their own.
+ *
+ * The worker says that a function is due as soon as the device's work before it is done; the one before it on its stream may
+ * not have returned by then, or not even run. Until then it is held here.
  */
 #include "libgleamcuda/hostfunc.h"
 
@@ -27,6 +30,7 @@
 
 struct hostfunc {
 	struct hostfunc *next;
+	struct hostfunc *next_current;
 	uint64_t id;
 	struct session *session;
 	CUhostFn function; /* one of the three */
@@ -34,6 +38,7 @@ struct hostfunc {
 	hostfunc_relay *relay;
 	bool failed; /* the session has ended: only for relays */
 	CUstream stream; /* as the program named it, for the callback */
+	uint64_t handle; /* of the stream */
 	void *user;
 	/* host data that was on its way on the stream when it was sent: natively it has arrived when the function runs */
 	struct stream *behind; /* type-stable */
@@ -55,6 +60,9 @@ static struct runner program = { .name = "gleam-hostfn", .due = PTHREAD_COND_INI
 static struct runner relays = { .name = "gleam-relay", .due = PTHREAD_COND_INITIALIZER, .end = &relays.first };
 /* guarded by lock */
 static struct hostfunc *waiting; /* sent, not yet due */
+static struct hostfunc *current; /* due, one for each stream that has any: in a runner's list, or begun and not yet over */
+static struct hostfunc *held;	 /* due behind one of those, in the order in which the worker said so */
+static struct hostfunc **held_end = &held;
 static uint64_t ids;
 static bool over[SESSIONS_MAX];
 /* atomic: sent and not yet returned */
@@ -77,14 +85,55 @@ bool hostfunc_relays(void)
 	return here == &relays;
 }
 
+static bool is_same_stream(const struct hostfunc *a, const struct hostfunc *b)
+{
+	/* A stream's place is used again at once, its handle isn't; the legacy stream's handle is each context's. */
+	return a->behind == b->behind && a->handle == b->handle;
+}
+
 static void ready_add_locked(struct hostfunc *f)
 {
 	struct runner *runner = f->relay ? &relays : &program;
 
+	f->next_current = current;
+	current = f;
 	f->next = NULL;
 	*runner->end = f;
 	runner->end = &f->next;
 	pthread_cond_signal(&runner->due);
+}
+
+static void due_locked(struct hostfunc *f)
+{
+	for (const struct hostfunc *c = current; c; c = c->next_current)
+		if (is_same_stream(c, f)) {
+			f->next = NULL;
+			*held_end = f;
+			held_end = &f->next;
+			return;
+		}
+	ready_add_locked(f);
+}
+
+/* @f is over: what its stream has next may run. */
+static void over_locked(struct hostfunc *f)
+{
+	struct hostfunc **link = &current;
+
+	while (*link != f)
+		link = &(*link)->next_current;
+	*link = f->next_current;
+	for (link = &held; *link; link = &(*link)->next) {
+		struct hostfunc *next = *link;
+
+		if (!is_same_stream(next, f))
+			continue;
+		*link = next->next;
+		if (!*link)
+			held_end = link;
+		ready_add_locked(next);
+		return;
+	}
 }
 
 /* What the function wrote to managed memory is where the work behind it looks, which has been sent long ago. */
@@ -116,6 +165,9 @@ void hostfunc_go(struct hostfunc *stop)
 {
 	if (!stop->failed)
 		done_send(stop->session, stop->id, stop->behind);
+	pthread_mutex_lock(&lock);
+	over_locked(stop);
+	pthread_mutex_unlock(&lock);
 	/* Not before: whoever sees none outstanding may send what the worker can only do once it has heard of this end. */
 	__atomic_fetch_sub(&outstanding, 1, __ATOMIC_RELEASE);
 	free(stop);
@@ -196,7 +248,7 @@ void hostfunc_wanted(struct session *s, uint64_t id)
 		if (f->id != id || f->session != s)
 			continue;
 		*at = f->next;
-		ready_add_locked(f);
+		due_locked(f);
 		pthread_mutex_unlock(&lock);
 		return;
 	}
@@ -204,11 +256,10 @@ void hostfunc_wanted(struct session *s, uint64_t id)
 	gleam_log("a host function is wanted that was never launched");
 }
 
-void hostfunc_fail(struct session *s)
+/* What of the list at @at is for @s runs no more; the library's own is called all the same. Gives the list's end. */
+static struct hostfunc **list_fail_locked(struct hostfunc **at, const struct session *s)
 {
-	pthread_mutex_lock(&lock);
-	over[s->index] = true;
-	for (struct hostfunc **at = &waiting; *at;) {
+	while (*at) {
 		struct hostfunc *f = *at;
 
 		if (f->session != s) {
@@ -224,6 +275,15 @@ void hostfunc_fail(struct session *s)
 		free(f);
 		__atomic_fetch_sub(&outstanding, 1, __ATOMIC_RELEASE);
 	}
+	return at;
+}
+
+void hostfunc_fail(struct session *s)
+{
+	pthread_mutex_lock(&lock);
+	over[s->index] = true;
+	list_fail_locked(&waiting, s);
+	held_end = list_fail_locked(&held, s);
 	pthread_mutex_unlock(&lock);
 }
 
@@ -238,6 +298,7 @@ static CUresult hostfunc_send(struct call *call, struct hostfunc *f, uint64_t st
 		free(f);
 		return CUDA_ERROR_INVALID_HANDLE;
 	}
+	f->handle = stream;
 	f->session = call->session;
 	f->seq = __atomic_load_n(&f->behind->last_seq, __ATOMIC_ACQUIRE);
 	pthread_mutex_lock(&lock);

@@ -22,6 +22,7 @@
 #include "broker/worker/post.h"
 #include "broker/worker/print.h"
 #include "broker/worker/stream.h"
+#include "broker/worker/turn.h"
 
 #define SPIN_NS	       30000u  /* after the last event: the next is near while traffic flows */
 #define SPIN_REPLY_NS  300000u /* somebody's thread stands still: a wake-up costs up to 50 us */
@@ -149,9 +150,6 @@ void completion_consume(struct worker *w, const struct frame_hdr *hdr, const str
 
 static void wait_end(struct worker *w, struct wait *wait, CUresult result)
 {
-	uint8_t payload[8];
-	struct writer p = writer_on(payload, sizeof(payload));
-
 	switch (wait->kind) {
 	case WAIT_REPLY:
 		reply_end(w, wait, result);
@@ -165,11 +163,10 @@ static void wait_end(struct worker *w, struct wait *wait, CUresult result)
 		completion_consume(w, &wait->hdr, &wait->bulk);
 		break;
 	case WAIT_HOST_CALL:
-		/* A lost context runs no more host functions, as natively. */
-		if (result == CUDA_SUCCESS) {
-			put_u64(&p, wait->id);
-			post_notice(w, NOTICE_HOST_CALL, wait->hdr.seq, wait->hdr.ctx, payload, sizeof(payload));
-		}
+		turn_reached(w, wait->turn, result);
+		break;
+	case WAIT_TURN:
+		turn_came(w, wait->turn, result);
 		break;
 	case WAIT_JOIN:
 		pthread_mutex_lock(&w->lock);

@@ -33,6 +33,7 @@
 #include "broker/worker/post.h"
 #include "broker/worker/shortage.h"
 #include "broker/worker/stream.h"
+#include "broker/worker/turn.h"
 
 #define ROUND_FRAMES 64		   /* frames between looks at what was parked */
 #define QUIET_NS     50000u	   /* without a command: streams' ends are written down unasked */
@@ -289,6 +290,10 @@ static bool book_event(struct worker *w, struct cmd *cmd, struct event *e)
 	stream_put(w, e->stream);
 	e->stream = cmd->own;
 	e->seq = cmd->hdr->seq;
+	stream_get(cmd->own);
+	stream_put(w, e->played);
+	e->played = cmd->own;
+	e->played_seq = cmd->hdr->seq;
 	return true;
 }
 
@@ -368,6 +373,8 @@ static enum taken play(struct worker *w, const struct frame_hdr *hdr, const uint
 		return TAKEN_BROKEN;
 	if (result == CUDA_SUCCESS && s && book_event(w, &cmd, e))
 		cmd.write_now = true;
+	if (s && __builtin_expect(s->turns != NULL, 0))
+		turns_note(w, s, hdr, e, result);
 	if (s && !s->dead)
 		stream_note_issued(w, s, hdr->seq, cmd.commands, want || cmd.write_now);
 	else if (s)

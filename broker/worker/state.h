@@ -50,9 +50,12 @@ enum wait_kind {
 	WAIT_STAGING,	/* a staging block is free again */
 	WAIT_HOST_CALL, /* NOTICE_HOST_CALL */
 	WAIT_JOIN,	/* one of several streams that something waits for */
+	WAIT_TURN,	/* an event before a host function has happened: see turn.h */
 };
 
 struct staging_block;
+struct turn;
+struct turns;
 
 /* Something that waits for several streams: runs on the executor when the last has come. */
 struct join {
@@ -75,7 +78,7 @@ struct wait {
 	struct staging_block *staging; /* REPLY, LANDED, STAGING: freed afterwards */
 	uint32_t size;	      /* REPLY: bytes in staging */
 	struct bulk_ref bulk; /* REPLY (size != 0), LANDED: cells; CONSUMED: piece */
-	uint64_t id;	      /* HOST_CALL */
+	struct turn *turn;    /* HOST_CALL, TURN; counted */
 	struct join *join;
 	CUstream of;	    /* REPLY: the stream and its context, when the wait has ended */
 	CUcontext of_context;
@@ -125,6 +128,7 @@ struct stream {
 	struct parked *parked_tail;
 	struct stream *next_parked; /* in worker.parked_streams */
 	bool in_parked;
+	struct turns *turns; /* host functions that it has a run of: see turn.h; NULL: none */
 
 	/*
 	 * The completion thread's, without the lock: in a line that the executor leaves alone while it launches, since each of its looks
@@ -150,6 +154,8 @@ struct event {
 	CUevent driver;
 	struct stream *stream; /* that recorded it last; counted */
 	uint64_t seq;	       /* of that record */
+	struct stream *played; /* the same of the newest record that the driver has been given; counted */
+	uint64_t played_seq;
 	struct parked *parked; /* frames in queues that name it */
 	uint32_t refs;	       /* the table's and the parked frames' */
 	bool timing;

@@ -12,6 +12,7 @@
 #include "broker/worker/fault.h"
 #include "broker/worker/note.h"
 #include "broker/worker/pinned.h"
+#include "broker/worker/turn.h"
 
 /* ---- birth and death ---- */
 
@@ -160,6 +161,7 @@ static void streams_reap(struct worker *w)
 
 void stream_bury(struct worker *w, struct stream *s, CUresult code)
 {
+	turns_end(w, s);
 	pthread_mutex_lock(&w->lock);
 	s->dead = true;
 	if (code && !s->failed)
@@ -367,7 +369,7 @@ void wait_drop(struct worker *w, struct wait *wait)
 
 void stream_wait(struct worker *w, struct stream *s, struct wait *wait)
 {
-	bool hurry = wait->kind == WAIT_REPLY || wait->kind == WAIT_HOST_CALL; /* a thread of the client's stands still, or a stream */
+	bool hurry = wait->kind == WAIT_REPLY || wait->kind == WAIT_HOST_CALL || wait->kind == WAIT_TURN; /* a thread of the client's stands still, or a stream */
 
 	if (wait->kind == WAIT_REPLY)
 		__atomic_fetch_add(&w->replies_waiting, 1, __ATOMIC_RELAXED);
@@ -496,6 +498,7 @@ void event_put(struct worker *w, struct event *e)
 	if (!e || --e->refs)
 		return;
 	stream_put(w, e->stream);
+	stream_put(w, e->played);
 	free(e);
 }
 

@@ -14,6 +14,7 @@
 #include "broker/worker/print.h"
 #include "broker/worker/spare.h"
 #include "broker/worker/stream.h"
+#include "broker/worker/turn.h"
 #include "gen/worker_bodies.h"
 
 /* A stream that stands still until the client's function has returned. */
@@ -168,6 +169,7 @@ CUresult worker_do_gleamHostFunc(struct worker *w, struct cmd *cmd, const struct
 {
 	struct stream *s = cmd->own;
 	struct host_call *call;
+	struct turn *turn;
 	struct wait *wait;
 	struct join *join;
 	CUdeviceptr at;
@@ -177,8 +179,9 @@ CUresult worker_do_gleamHostFunc(struct worker *w, struct cmd *cmd, const struct
 		calls_new(w);
 	call = calloc(1, sizeof(*call));
 	join = calloc(1, sizeof(*join));
+	turn = turn_new(cmd->hdr, m->id);
 	wait = wait_new(w, WAIT_HOST_CALL, cmd->hdr);
-	if (!w->host_calls || !call || !join || !wait) {
+	if (!w->host_calls || !call || !join || !turn || !wait) {
 		r = CUDA_ERROR_OUT_OF_MEMORY;
 		goto free_all;
 	}
@@ -192,7 +195,7 @@ CUresult worker_do_gleamHostFunc(struct worker *w, struct cmd *cmd, const struct
 
 	/* All before the function, but not the function itself: whoever asks for its end must not see it yet. */
 	wait->seq = cmd->hdr->seq - 1;
-	wait->id = m->id;
+	wait->turn = turn;
 	if (stream_is_quiet(w, s))
 		stream_settle(w, s, wait->seq);
 	else
@@ -206,10 +209,10 @@ CUresult worker_do_gleamHostFunc(struct worker *w, struct cmd *cmd, const struct
 	r = w->drv.cuStreamWaitValue32_v2(s->driver, at, 1, CU_STREAM_WAIT_VALUE_EQ);
 	if (r != CUDA_SUCCESS) {
 		host_call_free(w, call);
-		free(join);
-		wait_drop(w, wait);
-		return r;
+		call = NULL;
+		goto free_all;
 	}
+	turn_begin(w, s, turn);
 	stream_wait(w, s, wait);
 
 	/* The word is used again when the stream is past it. */
@@ -229,6 +232,8 @@ CUresult worker_do_gleamHostFunc(struct worker *w, struct cmd *cmd, const struct
 free_all:
 	free(call);
 	free(join);
+	if (turn)
+		turn_put(w, turn);
 	if (wait)
 		wait_drop(w, wait);
 	return r;

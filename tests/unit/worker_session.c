@@ -276,7 +276,11 @@ static void landings_check(struct client *c, const struct frame_hdr *hdr, const 
 	uint32_t word = 1;
 
 	if (hdr->kind == FRAME_NOTICE && hdr->op == NOTICE_LANDED) {
-		c->landed++;
+		uint32_t which = 0;
+
+		if (hdr->size >= sizeof(*hdr) + sizeof(struct bulk_ref) + 2 * sizeof(which))
+			memcpy(&which, frame + sizeof(*hdr) + sizeof(struct bulk_ref) + sizeof(which), sizeof(which));
+		CHECK(which == ++c->landed);
 		return;
 	}
 	if (hdr->kind == FRAME_NOTICE && hdr->op == NOTICE_PROGRESS)
