@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "broker/core/small.h"
 #include "broker/proto/progress.h"
 #include "broker/worker/direct.h"
 #include "broker/worker/fault.h"
@@ -69,7 +70,7 @@ static bool post_locked(struct worker *w, const struct frame_hdr *hdr, const str
 	if (size)
 		memcpy(room, payload, size);
 	ring_commit(ring, h.size);
-	w->bulk_posted += bulk && bulk->size;
+	w->bulk_posted += bulk && bulk->size && !small_fits(h.size, bulk);
 	return !later && ring_publish(ring);
 }
 

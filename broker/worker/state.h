@@ -320,7 +320,7 @@ struct worker {
 	struct ring side_n2c;
 	uint32_t landings; /* sent, see PROGRESS_LANDINGS */
 	uint32_t landings_told;
-	uint64_t bulk_posted; /* frames with bytes in cells */
+	uint64_t bulk_posted; /* frames whose bytes go by a bulk lane */
 	uint8_t *direct_frame; /* FRAME_SIZE_MAX */
 	uint8_t *overflow;     /* of direct.h: frames that wait for room */
 	uint32_t overflow_size;
