@@ -356,7 +356,7 @@ static uint64_t frame_publish(struct call *call)
 /* What is waited for is there. */
 typedef bool spin_look(void *arg, uint64_t value);
 
-static uint64_t spin_limit(void)
+uint64_t call_spin_limit(void)
 {
 	static uint64_t limit = UINT64_MAX; /* atomic; all threads find the same */
 	uint64_t ns = __atomic_load_n(&limit, __ATOMIC_RELAXED);
@@ -382,7 +382,7 @@ static inline bool spin_until(uint64_t ns, spin_look *look, void *arg, uint64_t 
 		}
 		now = now_ns();
 		/* The daemon may need this core. */
-		spin_rest(now - from, spin_limit(), &turns);
+		spin_rest(now - from, call_spin_limit(), &turns);
 	}
 	return look(arg, value);
 }
@@ -395,7 +395,7 @@ static bool slot_is_done(void *arg, uint64_t value)
 /* Sleeps for the most of a wait that is as long as others were, then looks. True: the reply is there. */
 static bool slot_nap(struct reply_slot *slot, uint64_t from)
 {
-	uint64_t ns = nap_ns(&reply_nap, spin_limit());
+	uint64_t ns = nap_ns(&reply_nap, call_spin_limit());
 	uint64_t now = ns ? now_ns() : 0;
 	uint32_t state = SLOT_SENT;
 
@@ -406,7 +406,7 @@ static bool slot_nap(struct reply_slot *slot, uint64_t from)
 	/* Whoever answers from here on needs no system call to wake us. */
 	state = SLOT_SLEEPING;
 	__atomic_compare_exchange_n(&slot->state, &state, SLOT_SENT, false, __ATOMIC_SEQ_CST, __ATOMIC_ACQUIRE);
-	return spin_until(spin_limit(), slot_is_done, slot, 0, now_ns());
+	return spin_until(call_spin_limit(), slot_is_done, slot, 0, now_ns());
 }
 
 /* Until the reply is in the slot; false when the session ended first. */
@@ -446,8 +446,8 @@ static CUresult answer_wait(struct call *call, uint64_t *seq_out)
 	*seq_out = seq;
 	call->answered = seq;
 	__atomic_store_n(&slot->state, SLOT_FREE, __ATOMIC_RELAXED);
-	spin_learn(&reply_spin, waited, spin_limit());
-	nap_learn(&reply_nap, waited, spin_limit());
+	spin_learn(&reply_spin, waited, call_spin_limit());
+	nap_learn(&reply_nap, waited, call_spin_limit());
 	call->trips++;
 	COUNT(call, trips, 1);
 	COUNT(call, waited_ns, waited);
@@ -539,7 +539,7 @@ CUresult call_wait_progress(struct call *call, uint32_t word, uint64_t seq, stru
 	__atomic_fetch_sub(&s->header->progress_waiters, 1, __ATOMIC_RELAXED);
 counted:
 	waited = now_ns() - from;
-	spin_learn(&progress_spin, waited, spin_limit());
+	spin_learn(&progress_spin, waited, call_spin_limit());
 	call->trips++;
 	COUNT(call, trips, 1);
 	COUNT(call, waited_ns, waited);

@@ -130,6 +130,8 @@ CUresult call_wait(struct call *call);
 /* Wait, without a command, until progress word @word has reached @seq; the words are pushed. Tells @context's failure, if
  * that keeps the word from ever coming. */
 CUresult call_wait_progress(struct call *call, uint32_t word, uint64_t seq, struct context *context);
+/* How long a thread that waits may look before it sleeps: 0 where there is one core, or looking is switched off. */
+uint64_t call_spin_limit(void);
 /* Bytes that travelled outside of frames. */
 void call_count_bytes(struct call *call, uint64_t bytes);
 

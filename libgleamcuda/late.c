@@ -11,9 +11,12 @@
 #include <string.h>
 #include <time.h>
 
+#include "broker/lib/spin.h"
 #include "broker/proto/progress.h"
+#include "libgleamcuda/call.h"
 #include "libgleamcuda/crew.h"
 #include "libgleamcuda/log.h"
+#include "libgleamcuda/service.h"
 #include "libgleamcuda/session.h"
 
 struct late {
@@ -34,9 +37,11 @@ static struct lates {
 	uint32_t storing; /* copies whose bytes are being stored, by any thread */
 	uint32_t landings; /* notices whose bytes are in place, as PROGRESS_LANDINGS counts them */
 	uint32_t newest;   /* of those that have come */
+	uint32_t news;	   /* landings that have come, and those that are in place: read without the lock, too */
 	bool failed; /* the session has ended: nothing lands any more */
 } lates[SESSIONS_MAX];
 static uint64_t cookies;
+static struct spin landing_spin; /* how long those who wait look for the next landing */
 static uint32_t under_way; /* also read without it */
 
 static bool wait_helps_locked(struct session *s);
@@ -129,25 +134,72 @@ bool late_done(const struct late_list *list, uint64_t seq)
 	return done;
 }
 
-/* Stores what has arrived, or waits for more: one turn of every wait. DEVICE_UNAVAILABLE: nothing lands any more. */
-static CUresult landing_locked(struct session *s)
+static uint64_t now_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/*
+ * Looks for the next landing, and takes it from among the notices: one that wakes the service thread, which wakes whoever waits, costs two wake-ups more
+ * than its bytes. The lock is let go of meanwhile. False: it is time to sleep, @from_ns after it began.
+ */
+static bool look_locked(struct session *s, uint64_t from_ns)
+{
+	const uint32_t *news = &lates[s->index].news;
+	uint32_t before = *news;
+	uint64_t limit = call_spin_limit();
+	uint64_t ns = spin_ns(&landing_spin);
+	uint64_t now = from_ns;
+	unsigned turns = 0;
+	bool came;
+
+	pthread_mutex_unlock(&lock);
+	while (!(came = service_landings_take(s) || __atomic_load_n(news, __ATOMIC_RELAXED) != before) && now - from_ns < ns) {
+		spin_rest(now - from_ns, limit, &turns);
+		now = now_ns();
+	}
+	pthread_mutex_lock(&lock);
+	if (came)
+		spin_learn(&landing_spin, now - from_ns, limit);
+	return came;
+}
+
+/*
+ * Stores what has arrived, or waits for more: one turn of every wait. *@looked_ns: when it began to look for the next landing, 0 at first and when
+ * that has come. DEVICE_UNAVAILABLE: nothing lands any more.
+ */
+static CUresult landing_locked(struct session *s, uint64_t *looked_ns)
 {
 	if (lates[s->index].failed)
 		return CUDA_ERROR_DEVICE_UNAVAILABLE;
-	if (!wait_helps_locked(s))
-		pthread_cond_wait(&landed, &lock);
+	if (wait_helps_locked(s))
+		return CUDA_SUCCESS;
+	if (!*looked_ns) {
+		uint64_t now = now_ns();
+
+		/* Before the sleep the caller looks once more at what it waits for, since the lock was let go of. */
+		*looked_ns = look_locked(s, now) ? 0 : now;
+		return CUDA_SUCCESS;
+	}
+	pthread_cond_wait(&landed, &lock);
+	spin_learn(&landing_spin, now_ns() - *looked_ns, call_spin_limit());
+	*looked_ns = 0;
 	return CUDA_SUCCESS;
 }
 
 CUresult late_wait(struct session *s, const struct late_list *list, uint64_t seq)
 {
 	CUresult result = CUDA_SUCCESS;
+	uint64_t looked_ns = 0;
 
 	if (!__atomic_load_n(&list->first, __ATOMIC_ACQUIRE))
 		return CUDA_SUCCESS;
 	pthread_mutex_lock(&lock);
 	while (!result && !late_done_locked(list, seq))
-		result = landing_locked(s);
+		result = landing_locked(s, &looked_ns);
 	pthread_mutex_unlock(&lock);
 	return result;
 }
@@ -175,10 +227,11 @@ bool late_told_done(struct session *s)
 CUresult late_told_wait(struct session *s)
 {
 	CUresult result = CUDA_SUCCESS;
+	uint64_t looked_ns = 0;
 
 	pthread_mutex_lock(&lock);
 	while (!result && !told_done_locked(s))
-		result = landing_locked(s);
+		result = landing_locked(s, &looked_ns);
 	pthread_mutex_unlock(&lock);
 	return result;
 }
@@ -206,12 +259,13 @@ static bool context_done_locked(const struct session *s, uint32_t context, uint6
 CUresult late_wait_context(struct session *s, uint32_t context, uint64_t seq)
 {
 	CUresult result = CUDA_SUCCESS;
+	uint64_t looked_ns = 0;
 
 	if (!late_any())
 		return CUDA_SUCCESS;
 	pthread_mutex_lock(&lock);
 	while (!result && !context_done_locked(s, context, seq))
-		result = landing_locked(s);
+		result = landing_locked(s, &looked_ns);
 	pthread_mutex_unlock(&lock);
 	return result;
 }
@@ -229,13 +283,14 @@ static bool range_meets_locked(const struct session *s, uintptr_t from, uintptr_
 void late_wait_range(const void *bytes, size_t size)
 {
 	uintptr_t from = (uintptr_t)bytes;
+	uint64_t looked_ns = 0;
 	struct session *s;
 
 	if (!late_any())
 		return;
 	pthread_mutex_lock(&lock);
 	for (uint32_t i = 0; (s = session_at(i)); i++)
-		while (range_meets_locked(s, from, from + size) && !landing_locked(s))
+		while (range_meets_locked(s, from, from + size) && !landing_locked(s, &looked_ns))
 			;
 	pthread_mutex_unlock(&lock);
 }
@@ -293,6 +348,7 @@ static bool arrived_store_locked(struct session *s)
 	pthread_mutex_lock(&lock);
 	lates[s->index].storing--;
 	lates[s->index].landings++;
+	__atomic_fetch_add(&lates[s->index].news, 1, __ATOMIC_RELAXED);
 	late_remove_locked(late);
 	pthread_mutex_unlock(&lock);
 	session_cells_give(s, &copy.ref);
@@ -378,6 +434,7 @@ void late_landed(struct session *s, const struct bulk_ref *ref, uint32_t which)
 	}
 	late->arrived = true;
 	late->size = ref->size;
+	__atomic_fetch_add(&lates[s->index].news, 1, __ATOMIC_RELAXED);
 	pthread_cond_broadcast(&landed);
 	pthread_mutex_unlock(&lock);
 	session_cells_nudge(s);

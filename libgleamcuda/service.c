@@ -110,28 +110,58 @@ static void exchange(struct session *s)
 	call_leave(&call, CUDA_SUCCESS);
 }
 
+/* As ring_peek(); what was there has been dealt with. */
+static int notice_next_locked(struct session *s)
+{
+	struct frame_hdr hdr;
+	const uint8_t *frame;
+	int got = ring_peek(&s->n2c, &hdr, &frame);
+
+	if (got <= 0)
+		return got;
+	order_take(s);
+	/* Bytes that the device has written elsewhere came after those that landed before. */
+	if (hdr.op != NOTICE_LANDED)
+		late_settle(s);
+	if (hdr.kind == FRAME_NOTICE)
+		notice_take(s, &hdr, frame);
+	ring_next(&s->n2c, &hdr);
+	ring_release(&s->n2c);
+	return got;
+}
+
+bool service_landings_take(struct session *s)
+{
+	struct frame_hdr hdr;
+	const uint8_t *frame;
+	bool any = false;
+
+	/* Without the lock: most of those who look find nothing. Pairs with the release in ring_publish(). */
+	if (__atomic_load_n(&s->header->n2c.head, __ATOMIC_ACQUIRE) == __atomic_load_n(&s->header->n2c.tail, __ATOMIC_RELAXED) ||
+	    pthread_mutex_trylock(&s->notice_lock))
+		return false;
+	/* What else there is, also what can't be, is for the service thread. */
+	while (ring_peek(&s->n2c, &hdr, &frame) > 0 && hdr.kind == FRAME_NOTICE && hdr.op == NOTICE_LANDED) {
+		notice_next_locked(s);
+		any = true;
+	}
+	pthread_mutex_unlock(&s->notice_lock);
+	return any;
+}
+
 static void *service_run(void *arg)
 {
 	struct session *s = arg;
-	struct ring n2c;
 
-	shm_ring_n2c(&s->shm, &n2c);
 	for (;;) {
-		struct frame_hdr hdr;
-		const uint8_t *frame;
-		int got = ring_peek(&n2c, &hdr, &frame);
+		bool sleeps;
+		int got;
 
-		if (got > 0) {
-			order_take(s);
-			/* Bytes that the device has written elsewhere came after those that landed before. */
-			if (hdr.op != NOTICE_LANDED)
-				late_settle(s);
-			if (hdr.kind == FRAME_NOTICE)
-				notice_take(s, &hdr, frame);
-			ring_next(&n2c, &hdr);
-			ring_release(&n2c);
+		pthread_mutex_lock(&s->notice_lock);
+		got = notice_next_locked(s);
+		pthread_mutex_unlock(&s->notice_lock);
+		if (got > 0)
 			continue;
-		}
 		if (got < 0) {
 			gleam_log("notices: %s; the session is given up", strerror(-got));
 			break;
@@ -142,9 +172,12 @@ static void *service_run(void *arg)
 			break;
 		if (exposed_any())
 			exchange(s);
-		if (ring_sleep_begin(&n2c))
-			ring_sleep_futex(&n2c, reconnect_pause_ns(s, exposed_any() ? EXPOSED_EXCHANGE_NS : SESSION_LOOK_NS));
-		ring_sleep_end(&n2c);
+		pthread_mutex_lock(&s->notice_lock);
+		sleeps = ring_sleep_begin(&s->n2c);
+		pthread_mutex_unlock(&s->notice_lock);
+		if (sleeps)
+			ring_sleep_futex(&s->n2c, reconnect_pause_ns(s, exposed_any() ? EXPOSED_EXCHANGE_NS : SESSION_LOOK_NS));
+		ring_sleep_end(&s->n2c);
 		trace_flush();
 	}
 	__atomic_store_n(&s->dead, 1, __ATOMIC_RELAXED);
@@ -162,6 +195,8 @@ void service_settle(struct session *s)
 	for (int turn = 0; __atomic_load_n(&s->header->n2c.tail, __ATOMIC_ACQUIRE) < head; turn++) {
 		if (session_is_dead(s))
 			return;
+		if (service_landings_take(s))
+			continue;
 		if (turn < 100)
 			sched_yield();
 		else

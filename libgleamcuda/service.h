@@ -2,10 +2,12 @@
 /*
  * The service thread: reads the notices of the session's n2c ring (landings, freed ranges, host functions, printf) and
  * notices the end of the session. One a process, all signals blocked. It takes no lock that an application thread holds
- * while it waits.
+ * while it waits. (An application thread has notice_lock for moments, to take landings, and only where nobody has it.)
  */
 #ifndef GLEAM_SERVICE_H
 #define GLEAM_SERVICE_H
+
+#include <stdbool.h>
 
 #include "broker/proto/cuda_abi.h"
 
@@ -16,6 +18,12 @@ struct session;
  * been dealt with. Two loads when there is nothing. Not on the service thread.
  */
 void service_settle(struct session *s);
+
+/*
+ * Takes the landings that are next among the notices, unless another thread is at the notices: whoever waits for bytes needs not wait for the service
+ * thread to wake up, too. True: there were some. Not on the service thread, and without any lock of late.c.
+ */
+bool service_landings_take(struct session *s);
 
 /* Start it for @s: 0 or -errno. */
 int service_start(struct session *s);

@@ -57,6 +57,10 @@ struct session {
 	uint64_t up_empty; /* where the arena was empty when its beginning was taken again, */
 	uint64_t up_begun; /* and where that lap begins: while the worker has told no more than up_empty, what lies between is free */
 
+	/* guarded by notice_lock: who takes notices. The service thread does, and landings whoever waits for one (service.h) */
+	pthread_mutex_t notice_lock;
+	struct ring n2c;
+
 	pthread_mutex_t return_lock; /* held by the thread that looks for another gleamd */
 
 	/* atomics */

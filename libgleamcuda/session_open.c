@@ -380,6 +380,8 @@ static struct session *session_new(const struct session_opened *opened)
 	pthread_mutex_init(&s->cell_lock, NULL);
 	pthread_cond_init(&s->cell_freed, NULL);
 	pthread_mutex_init(&s->up_lock, NULL);
+	pthread_mutex_init(&s->notice_lock, NULL);
+	shm_ring_n2c(&s->shm, &s->n2c);
 	pthread_mutex_init(&s->return_lock, NULL);
 	return s;
 }

@@ -138,6 +138,7 @@ void client_end(struct client *client, enum session_end end, const char *why)
 	loop_timer_clear(client->loop, &client->retry);
 	loop_timer_clear(client->loop, &client->pace_timer);
 	loop_timer_clear(client->loop, &client->again);
+	client_ring(client);
 	client_leave(client, true);
 	session_end_post(&client->mirror.shm, end);
 }
@@ -250,6 +251,7 @@ static void client_log_calls(const struct client *client)
 static void client_close(struct client *client, bool tell)
 {
 	client->state = CLIENT_GONE;
+	client_ring(client);
 	loop_timer_clear(client->loop, &client->timer);
 	loop_timer_clear(client->loop, &client->retry);
 	loop_timer_clear(client->loop, &client->pace_timer);
@@ -407,6 +409,7 @@ struct client *client_new(struct broker *broker, struct loop *loop, int fd, uint
 	client->pace_timer.fire = client_paced;
 	client->pace_timer.arg = client;
 	client->retry.arg = client;
+	client->ring_flush.run = client_ring_run;
 	client->again.fire = client_again;
 	client->again.arg = client;
 	pthread_mutex_init(&client->deliver_lock, NULL);

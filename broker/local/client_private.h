@@ -157,6 +157,7 @@ struct client {
 	pthread_mutex_t deliver_lock;
 	/* guarded by deliver_lock: lanes deliver, too */
 	struct ring n2c; /* we produce */
+	struct loop_flush ring_flush; /* queued: its service thread sleeps and is to be woken, see client_ring() */
 	struct ring overflow_in; /* notices that wait for room there: in the memory, so that they outlive us */
 	struct ring overflow_out;
 	struct journal_seen seen;
@@ -224,6 +225,10 @@ void client_recv_arm(struct client *client);
 void client_consumed(struct client *client, uint64_t tail, bool fault);
 /* A frame of the node, private memory; @number as in LINK_BULK_DOWN, 0 for one of the command lane. Control and lane threads. */
 void client_deliver(struct mirror *mirror, uint64_t number, const uint8_t *frame, uint32_t size);
+/* Its service thread, for whom there are notices, is woken now and not at the end of the round. */
+void client_ring(struct client *client);
+/* Of ring_flush. */
+void client_ring_run(struct loop_flush *flush);
 /* Tells the node on the link that the client is on how far it was heard. */
 void client_resume(struct client *client);
 /* Its answer. */

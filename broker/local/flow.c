@@ -418,10 +418,32 @@ static int notice_ring_locked(struct client *client, const struct baton_frame *f
 	memcpy(room, frame, size);
 	ring_commit(&client->n2c, size);
 	flow_do(client, from, BATON_NOTICE, client->n2c.at, 0, 0);
-	/* Shown at once: a reply may be next, and its caller looks for what came before. */
-	if (ring_publish(&client->n2c))
+	/*
+	 * Shown at once: a reply may be next, and its caller looks for what came before. The service thread is woken behind that, where we may (the control
+	 * thread): whoever waits takes what has landed himself.
+	 */
+	if (!ring_publish(&client->n2c))
+		return 0;
+	if (from && !from->number)
+		loop_flush_later(client->loop, &client->ring_flush);
+	else
 		ring_wake_futex(client->n2c.ctl);
 	return 0;
+}
+
+void client_ring_run(struct loop_flush *flush)
+{
+	struct client *client = (struct client *)((char *)flush - offsetof(struct client, ring_flush));
+
+	ring_wake_futex(client->n2c.ctl);
+}
+
+void client_ring(struct client *client)
+{
+	if (!client->ring_flush.queued)
+		return;
+	loop_flush_forget(client->loop, &client->ring_flush);
+	client_ring_run(&client->ring_flush);
 }
 
 /*

@@ -331,10 +331,17 @@ static bool look(struct worker *w, struct looks *looks)
 	if (!told_count && !ended)
 		return false;
 
-	/* Bytes first: who sees the progress word may look at them. Then the words, then who waited for them. */
-	for (struct wait *wait = ended; wait; wait = wait->next)
-		if (wait->kind == WAIT_LANDED)
-			wait_end(w, wait, (CUresult)(uintptr_t)wait->prev);
+	/* Bytes first: who sees the progress word may look at them. Then the words, then who waited for them; few bytes travel with both. */
+	post_hold();
+	for (struct wait *wait = ended; wait; wait = wait->next) {
+		if (wait->kind != WAIT_LANDED)
+			continue;
+		wait_end(w, wait, (CUresult)(uintptr_t)wait->prev);
+		if (wait->bulk.size <= LINK_SMALL_BYTES)
+			continue;
+		post_show(w);
+		post_hold();
+	}
 	host_ranges_tell(w);
 	for (uint32_t i = 0; print_wanted() && i < told_count; i++)
 		if (i == 0 || told[i].ctx != told[i - 1].ctx)
@@ -343,7 +350,6 @@ static bool look(struct worker *w, struct looks *looks)
 		for (struct wait *wait = ended; wait; wait = wait->next)
 			if (wait->kind == WAIT_REPLY && !wait->prev && wait->of_context)
 				print_stream(w, wait->of_context, wait->of);
-	post_hold();
 	for (uint32_t i = 0; i < told_count; i++)
 		told_post(w, &told[i]);
 	if (__builtin_expect(w->header->off & OFF_TRACED, 0)) {
@@ -474,6 +480,7 @@ static void *completion_run(void *arg)
 		if (direct_waits(w)) {
 			pthread_mutex_lock(&w->post_lock);
 			direct_flush_locked(w);
+			direct_ring_locked(w);
 			pthread_mutex_unlock(&w->post_lock);
 		}
 

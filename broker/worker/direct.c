@@ -66,8 +66,9 @@ static int direct_show(struct worker *w, const uint8_t *frame)
 		return err;
 	memcpy(room, frame, hdr.size);
 	ring_commit(&w->n2c, hdr.size);
+	/* The client finds it from here on, if it looks. Its thread that sleeps is woken when the word or reply behind it is there. */
 	if (ring_publish(&w->n2c))
-		ring_wake_futex(w->n2c.ctl);
+		__atomic_store_n(&w->direct_bell, true, __ATOMIC_RELAXED);
 	return 0;
 }
 
@@ -121,6 +122,14 @@ void direct_post_locked(struct worker *w, const struct frame_hdr *hdr, const str
 		direct_queue(w, frame, hdr->size);
 	else if (err)
 		direct_failed(w, "it wrote nonsense into its notice ring");
+}
+
+void direct_ring_locked(struct worker *w)
+{
+	if (!w->direct_bell)
+		return;
+	__atomic_store_n(&w->direct_bell, false, __ATOMIC_RELAXED);
+	ring_wake_futex(w->n2c.ctl);
 }
 
 void direct_flush_locked(struct worker *w)

@@ -19,6 +19,8 @@ void direct_post_locked(struct worker *w, const struct frame_hdr *hdr, const str
 			uint32_t size);
 /* Frames that waited, oldest first. */
 void direct_flush_locked(struct worker *w);
+/* Behind one or several of the two: wakes the client's service thread, if it sleeps and there is something for it. */
+void direct_ring_locked(struct worker *w);
 
 /* Without the lock: whether frames wait. */
 static inline bool direct_waits(const struct worker *w)

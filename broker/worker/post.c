@@ -40,6 +40,8 @@ static bool post_locked(struct worker *w, const struct frame_hdr *hdr, const str
 	if (__atomic_load_n(&w->direct, __ATOMIC_RELAXED)) {
 		if (!is_for_daemon(&h)) {
 			direct_post_locked(w, &h, bulk, payload, size);
+			if (!held)
+				direct_ring_locked(w);
 			return false;
 		}
 		ring = &w->side_n2c;
@@ -113,8 +115,14 @@ void post_show(struct worker *w)
 	bool sleeps;
 
 	held = false;
-	if (__atomic_load_n(&w->direct, __ATOMIC_RELAXED))
+	if (__atomic_load_n(&w->direct, __ATOMIC_RELAXED)) {
+		if (!__atomic_load_n(&w->direct_bell, __ATOMIC_RELAXED))
+			return;
+		pthread_mutex_lock(&w->post_lock);
+		direct_ring_locked(w);
+		pthread_mutex_unlock(&w->post_lock);
 		return;
+	}
 	pthread_mutex_lock(&w->post_lock);
 	sleeps = ring_publish(&w->n2c);
 	pthread_mutex_unlock(&w->post_lock);

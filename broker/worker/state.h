@@ -329,6 +329,7 @@ struct worker {
 	/* atomic */
 	bool direct; /* the client shares our memory; set before its first answer, then only read */
 	bool direct_waiting;
+	bool direct_bell; /* written with post_lock held: the client's service thread sleeps, and is to be woken */
 	uint32_t direct_failed;
 
 	pthread_t completion;

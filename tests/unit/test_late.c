@@ -14,8 +14,10 @@
 #include <string.h>
 
 #include "broker/proto/progress.h"
+#include "libgleamcuda/call.h"
 #include "libgleamcuda/late.h"
 #include "libgleamcuda/log.h"
+#include "libgleamcuda/service.h"
 #include "libgleamcuda/session.h"
 
 #define WIDTH 60000u
@@ -28,6 +30,25 @@ static uint32_t sent;  /* landings of the session */
 void session_cells_give(struct session *s, const struct bulk_ref *ref)
 {
 	__atomic_fetch_add(&given, 1, __ATOMIC_RELAXED);
+}
+
+/* Those that a thread which waits takes itself. */
+static struct {
+	struct bulk_ref ref;
+	bool there; /* atomic */
+} notice;
+
+bool service_landings_take(struct session *s)
+{
+	if (!__atomic_exchange_n(&notice.there, false, __ATOMIC_ACQUIRE))
+		return false;
+	late_landed(s, &notice.ref, ++sent);
+	return true;
+}
+
+uint64_t call_spin_limit(void)
+{
+	return 50000;
 }
 
 struct session *session_at(uint32_t index)
@@ -206,6 +227,38 @@ static void test_overtaken(void **state)
 	sent += 3;
 }
 
+/* Nobody lands anything: whoever waits takes it, and wakes who waits beside. */
+static void *wait_too(void *arg)
+{
+	late_wait(&session, arg, 1);
+	return NULL;
+}
+
+static void test_taken_by_who_waits(void **state)
+{
+	uint8_t *host = calloc(1, WIDTH);
+
+	for (uint32_t turn_ = 1; turn_ <= 100; turn_++) {
+		struct late_target target = { .bytes = host, .width = WIDTH, .pitch = WIDTH, .rows = 1 };
+		struct late_list list = { 0 };
+		pthread_t thread;
+
+		notice.ref = (struct bulk_ref){ .offset = 5 * SESSION_CELL_SIZE, .size = WIDTH };
+		memset(shm_down(&session.shm) + notice.ref.offset, (int)turn_, WIDTH);
+		assert_int_equal(late_add(&session, &list, &notice.ref, &target), 0);
+		late_posted(&session, &notice.ref, 1);
+		/* One of them may be late; the notice is there before the other begins, as it would be behind the word that he has waited for. */
+		__atomic_store_n(&notice.there, true, __ATOMIC_RELEASE);
+		assert_int_equal(pthread_create(&thread, NULL, wait_too, &list), 0);
+		assert_int_equal(late_wait(&session, &list, 1), 0);
+		assert_int_equal(host[0], (uint8_t)turn_);
+		assert_int_equal(host[WIDTH - 1], (uint8_t)turn_);
+		pthread_join(thread, NULL);
+		assert_false(late_any());
+	}
+	free(host);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -213,6 +266,7 @@ int main(void)
 		cmocka_unit_test(test_onto_each_other),
 		cmocka_unit_test(test_settled),
 		cmocka_unit_test(test_overtaken),
+		cmocka_unit_test(test_taken_by_who_waits),
 	};
 
 	return cmocka_run_group_tests(tests, begin, end);

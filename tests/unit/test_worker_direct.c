@@ -127,6 +127,26 @@ static void test_notices_that_wait_for_room(void **state)
 	assert_int_equal(w.direct_failed, 0);
 }
 
+/* A notice is there at once; who sleeps is woken when the words behind it are there, too, and once. */
+static void test_the_sleeper_is_woken_behind(void **state)
+{
+	uint32_t words[2] = { 1, 5 }, bell = w.header->n2c.bell;
+
+	assert_true(ring_sleep_begin(&library));
+	notice(NOTICE_PRINT, 0, words, sizeof(words));
+	assert_int_equal(w.header->n2c.head, library.at + sizeof(struct frame_hdr) + sizeof(words));
+	notice(NOTICE_PROGRESS, 0, words, 8);
+	assert_int_equal(w.header->n2c.bell, bell);
+	direct_ring_locked(&w);
+	assert_int_equal(w.header->n2c.bell, bell + 1);
+	direct_ring_locked(&w);
+	read_notices(0, 1);
+	/* Nobody sleeps: nobody is woken. */
+	notice(NOTICE_PRINT, 1, words, sizeof(words));
+	direct_ring_locked(&w);
+	assert_int_equal(w.header->n2c.bell, bell + 1);
+}
+
 static void test_a_client_that_never_reads(void **state)
 {
 	uint8_t payload[60000] = { 0 };
@@ -155,6 +175,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_replies_and_words, begin, end),
 		cmocka_unit_test_setup_teardown(test_notices_that_wait_for_room, begin, end),
+		cmocka_unit_test_setup_teardown(test_the_sleeper_is_woken_behind, begin, end),
 		cmocka_unit_test_setup_teardown(test_a_client_that_never_reads, begin, end),
 		cmocka_unit_test_setup_teardown(test_a_client_that_writes_nonsense, begin, end),
 	};
