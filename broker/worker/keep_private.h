@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the parts of a session's record share: keep.c (its commands), variable.c and variable_out.c (modules' variables). Executor thread. */
+/*
+ * What the parts of a session's record share: keep.c (its commands), keep_out.c (what is said of them), variable.c and variable_out.c (modules'
+ * variables). Executor thread.
+ */
 #ifndef GLEAM_WORKER_KEEP_PRIVATE_H
 #define GLEAM_WORKER_KEEP_PRIVATE_H
 
@@ -77,6 +80,18 @@ static inline struct reader entry_read(const struct entry *e)
 {
 	return reader_on(e->frame + sizeof(struct frame_hdr), e->size - sizeof(struct frame_hdr));
 }
+
+/* keep.c */
+/* The record, made at the first use. NULL: out of memory. */
+struct keep *keeps(struct worker *w);
+/* Are the thing that it is about, and what that is of, still there? */
+bool entry_lives(const struct worker *w, const struct entry *e);
+/* Takes it out of the list. */
+void entry_drop(struct keep *k, struct entry **link);
+/* Drops the dead ones that nobody was told of. */
+void keep_sweep(struct worker *w);
+/* A reason not to move; the first one counts. Its text lives as long as the session. */
+void keep_trouble_note(struct worker *w, const char *why);
 
 /* variable.c */
 /* The names in the image of @e. False: out of memory. */
