@@ -12,7 +12,6 @@
 
 #include "broker/worker/completion.h"
 #include "broker/worker/device.h"
-#include "broker/worker/executor.h"
 #include "broker/worker/fault.h"
 #include "broker/worker/grant.h"
 #include "broker/worker/graph.h"
@@ -20,6 +19,7 @@
 #include "broker/worker/image.h"
 #include "broker/worker/link.h"
 #include "broker/worker/note.h"
+#include "broker/worker/park.h"
 #include "broker/worker/pinned.h"
 #include "broker/worker/print.h"
 #include "broker/worker/spare.h"
@@ -320,7 +320,7 @@ static CUresult context_close(struct worker *w, struct context *c)
 	bool lost;
 	CUresult r;
 
-	executor_drop_parked(w, c, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+	parked_drop(w, c, CUDA_ERROR_CONTEXT_IS_DESTROYED);
 	host_calls_release(w, c);
 	streams_flush(w);
 	r = context_use(w, c);

@@ -10,7 +10,6 @@
 #include "broker/worker/executor.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -23,17 +22,18 @@
 #include "broker/worker/copy.h"
 #include "broker/worker/cost.h"
 #include "broker/worker/fault.h"
+#include "broker/worker/frame.h"
 #include "broker/worker/grant.h"
 #include "broker/worker/graph.h"
 #include "broker/worker/image.h"
-#include "broker/worker/keep.h"
 #include "broker/worker/launch.h"
 #include "broker/worker/move_in.h"
 #include "broker/worker/note.h"
+#include "broker/worker/park.h"
+#include "broker/worker/play.h"
 #include "broker/worker/post.h"
 #include "broker/worker/shortage.h"
 #include "broker/worker/stream.h"
-#include "broker/worker/turn.h"
 
 #define ROUND_FRAMES 64		   /* frames between looks at what was parked */
 #define QUIET_NS     50000u	   /* without a command: streams' ends are written down unasked */
@@ -42,22 +42,12 @@
 
 #define LAUNCH_ATTRS_AT 44u /* in gleamLaunch: stream, function, seven numbers */
 
-/* Our stop signs beside the handlers' codes. */
-enum taken { TAKEN_DONE, TAKEN_PARK, TAKEN_BROKEN };
-
 static uint64_t now_ns(void)
 {
 	struct timespec ts;
 
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
-
-struct reader frame_payload(const struct frame_hdr *hdr, const uint8_t *frame)
-{
-	size_t head = ring_frame_head(hdr);
-
-	return reader_on(frame + head, hdr->size > head ? hdr->size - head : 0);
 }
 
 void executor_wake(struct worker *w)
@@ -68,16 +58,6 @@ void executor_wake(struct worker *w)
 }
 
 /* ---- what a frame depends on ---- */
-
-static uint64_t frame_word(const struct frame_hdr *hdr, const uint8_t *frame, size_t at)
-{
-	struct reader r = frame_payload(hdr, frame);
-	uint64_t value = 0;
-
-	if (reader_left(&r) >= at + sizeof(value))
-		memcpy(&value, r.start + at, sizeof(value));
-	return value;
-}
 
 /* The event that a frame records or waits for, or the gate of the graph that it names: the second field of its message. */
 static struct event *frame_event(struct worker *w, const struct frame_hdr *hdr, const uint8_t *frame)
@@ -106,319 +86,6 @@ static struct event *frame_event(struct worker *w, const struct frame_hdr *hdr, 
 	default:
 		return NULL;
 	}
-}
-
-/* Does a frame that frame_event() finds an event for record it? */
-static bool records_event(const struct frame_hdr *hdr)
-{
-	return hdr->op == OP_cuEventRecord || hdr->op == OP_cuEventRecordWithFlags || hdr->op == OP_gleamLaunch;
-}
-
-/* A parked frame of sequence number @seq or less holds back a new one on @s by the legacy stream's rule. */
-static bool legacy_holds(struct worker *w, const struct stream *s, uint64_t seq)
-{
-	struct context *c = s->context;
-
-	if (!c || !s->blocking)
-		return false;
-	if (s != c->legacy) {
-		struct parked *first = c->legacy ? c->legacy->parked_head : NULL;
-
-		return first && ((const struct frame_hdr *)(const void *)first->frame)->seq < seq;
-	}
-	if (!c->parked_blocking)
-		return false;
-	for (struct stream *o = w->parked_streams; o; o = o->next_parked)
-		if (o->context == c && o->blocking && o != s && o->parked_head &&
-		    ((const struct frame_hdr *)(const void *)o->parked_head->frame)->seq < seq)
-			return true;
-	return false;
-}
-
-/* ---- parking ---- */
-
-static void parked_link(struct worker *w, struct stream *s, struct parked *p)
-{
-	p->stream = s;
-	if (s->parked_tail)
-		s->parked_tail->next = p;
-	else
-		s->parked_head = p;
-	s->parked_tail = p;
-	if (!s->in_parked) {
-		s->in_parked = true;
-		s->next_parked = w->parked_streams;
-		w->parked_streams = s;
-		stream_get(s);
-		if (s->context && s->blocking && s != s->context->legacy)
-			s->context->parked_blocking++;
-	}
-	if (p->event) {
-		struct parked **link = &p->event->parked;
-
-		while (*link)
-			link = &(*link)->next_on_event;
-		*link = p;
-		p->event->refs++;
-	}
-}
-
-static struct parked *parked_new(struct worker *w, const struct frame_hdr *hdr, const uint8_t *frame)
-{
-	struct parked *p = malloc(sizeof(*p) + hdr->size);
-
-	if (!p)
-		return NULL;
-	*p = (struct parked){ .size = hdr->size };
-	memcpy(p->frame, frame, hdr->size);
-	w->parked_bytes += sizeof(*p) + hdr->size;
-	__atomic_fetch_add(&w->parked_count, 1, __ATOMIC_SEQ_CST);
-	return p;
-}
-
-static void parked_free(struct worker *w, struct parked *p)
-{
-	if (p->event) {
-		struct parked **link = &p->event->parked;
-
-		while (*link && *link != p)
-			link = &(*link)->next_on_event;
-		if (*link)
-			*link = p->next_on_event;
-		event_put(w, p->event);
-	}
-	w->parked_bytes -= sizeof(*p) + p->size;
-	__atomic_fetch_sub(&w->parked_count, 1, __ATOMIC_SEQ_CST);
-	free(p);
-}
-
-/* The stream's queue is empty: it leaves the list. */
-static void stream_unpark(struct worker *w, struct stream *s)
-{
-	struct stream **link = &w->parked_streams;
-
-	while (*link && *link != s)
-		link = &(*link)->next_parked;
-	if (*link)
-		*link = s->next_parked;
-	s->in_parked = false;
-	s->next_parked = NULL;
-	if (s->context && s->blocking && s != s->context->legacy)
-		s->context->parked_blocking--;
-	stream_put(w, s);
-}
-
-static void parked_pop(struct worker *w, struct stream *s)
-{
-	struct parked *p = s->parked_head;
-
-	s->parked_head = p->next;
-	if (!s->parked_head)
-		s->parked_tail = NULL;
-	parked_free(w, p);
-	if (!s->parked_head)
-		stream_unpark(w, s);
-}
-
-/* ---- running ---- */
-
-static bool is_death(const struct frame_hdr *hdr)
-{
-	return op_info[hdr->op].flags & OP_DEATH;
-}
-
-/* Commands that a context's failure does not stop: what frees, ends, tells, or makes objects that are only known here. */
-static bool runs_after_fault(const struct frame_hdr *hdr, CUresult latched)
-{
-	uint8_t flags = op_info[hdr->op].flags;
-
-	if (flags & OP_DEATH)
-		return true;
-	switch (hdr->op) {
-	case OP_gleamAttach:
-	case OP_gleamContextOpen:
-	case OP_gleamContextClose:
-	case OP_gleamGrant:
-	case OP_gleamGrantReturn:
-	case OP_gleamMap:
-	case OP_gleamFree:
-	case OP_gleamMemInfo:
-	case OP_gleamHostRange:
-	case OP_gleamPages:
-	case OP_gleamHostDone:
-	case OP_gleamFlush:
-	case OP_gleamStreamSync:
-	case OP_gleamContextSync:
-		return true;
-	case OP_cuEventRecord:
-	case OP_cuEventRecordWithFlags:
-	case OP_cuStreamWaitEvent:
-		/* A program that goes on after a refused launch finds its events as natively. */
-		return !fault_is_sticky(latched);
-	default:
-		/* Births are known to the program already. Work on streams is what natively would not have been sent. */
-		return !(flags & OP_SCOPE_STREAM) && !fault_is_sticky(latched);
-	}
-}
-
-/* Somebody waits for NOTICE_LANDED of it, also when nothing comes. */
-static bool lands(const struct frame_hdr *hdr)
-{
-	return (hdr->flags & FRAME_BULK_DOWN) && !(op_info[hdr->op].flags & OP_HAS_REPLY);
-}
-
-/* A command that is not run: what it holds goes back, and who waits is told. */
-static void skip(struct worker *w, struct cmd *cmd, CUresult code)
-{
-	const struct frame_hdr *hdr = cmd->hdr;
-
-	note(w, "%s, command %llu: skipped after %d", op_info[hdr->op].name, (unsigned long long)hdr->seq, (int)code);
-	if (hdr->flags & FRAME_BULK_UP)
-		copy_consumed(w, cmd);
-	if (lands(hdr))
-		post_landed(w, hdr, code, &cmd->bulk);
-	if (hdr->flags & FRAME_WANTS_REPLY)
-		post_reply(w, hdr, code, NULL, 0, NULL);
-}
-
-/* What the worker keeps in its books beside the dispatch that calls the driver. @e: the frame's event. */
-static bool book_event(struct worker *w, struct cmd *cmd, struct event *e)
-{
-	if (!e || !records_event(cmd->hdr))
-		return false;
-	stream_get(cmd->own);
-	stream_put(w, e->stream);
-	e->stream = cmd->own;
-	e->seq = cmd->hdr->seq;
-	stream_get(cmd->own);
-	stream_put(w, e->played);
-	e->played = cmd->own;
-	e->played_seq = cmd->hdr->seq;
-	return true;
-}
-
-static CUresult before(struct worker *w, struct cmd *cmd, const uint8_t *frame)
-{
-	switch (cmd->hdr->op) {
-	case OP_cuStreamDestroy_v2:
-		if (!cmd->own || cmd->own == (cmd->own->context ? cmd->own->context->legacy : NULL))
-			return CMD_BROKEN;
-		/* The last chance to have its end written down. */
-		stream_flush(w, cmd->own);
-		/* From here on the completion thread asks the driver nothing about it: its handle is about to be void. */
-		stream_bury(w, cmd->own, 0);
-		return CUDA_SUCCESS;
-	case OP_cuEventElapsedTime_v2:
-		/* A record that is parked here is still to come. */
-		for (size_t at = 0; at <= 8; at += 8) {
-			struct object *o = object_find(w->tables, OBJECT_EVENT, frame_word(cmd->hdr, frame, at));
-			struct event *e = o ? o->own : NULL;
-
-			if (e && e->stream && e->stream->issued < e->seq)
-				return CUDA_ERROR_NOT_READY;
-		}
-		return CUDA_SUCCESS;
-	default:
-		return CUDA_SUCCESS;
-	}
-}
-
-/* Plays one frame of @s, with frame_event() @e. TAKEN_PARK: nothing happened. */
-static enum taken play(struct worker *w, const struct frame_hdr *hdr, const uint8_t *frame, struct stream *s, struct event *e, bool want)
-{
-	struct cmd cmd = { .hdr = hdr, .own = s, .commands = 1 };
-	struct reader r = frame_payload(hdr, frame);
-	struct writer ans = writer_on(w->answer, FRAME_SIZE_MAX);
-	CUresult result = CUDA_SUCCESS;
-
-	if (hdr->flags & (FRAME_BULK_UP | FRAME_BULK_DOWN))
-		cmd.bulk = ring_bulk_ref(frame);
-	if (s) {
-		cmd.stream = s->driver;
-		cmd.stream_handle = s->handle ? s->handle : WIRE_STREAM_LEGACY;
-	}
-
-	/* A move that has failed: what comes is of no use, and may name what isn't there. */
-	if (w->moving && w->moving_failed[0] && hdr->op != OP_gleamMoveEnd) {
-		skip(w, &cmd, CUDA_ERROR_UNKNOWN);
-		return TAKEN_DONE;
-	}
-
-	CUresult latched = fault_peek(w, hdr->ctx);
-
-	if (latched && !runs_after_fault(hdr, latched)) {
-		skip(w, &cmd, latched);
-		if (s)
-			stream_note_issued(w, s, hdr->seq, 0, want);
-		return TAKEN_DONE;
-	}
-	if (hdr->ctx != CTX_NONE) {
-		if (hdr->ctx >= SESSION_CONTEXTS)
-			return TAKEN_BROKEN;
-		if (w->contexts[hdr->ctx].open)
-			result = context_use(w, &w->contexts[hdr->ctx]);
-		else if (!(op_info[hdr->op].flags & (OP_INTERNAL | OP_DEATH)))
-			result = CUDA_ERROR_INVALID_CONTEXT;
-	}
-	put_u32(&ans, 0);
-	w->cmd = &cmd;
-	if (result == CUDA_SUCCESS)
-		result = before(w, &cmd, frame);
-	if (result == CUDA_SUCCESS)
-		result = worker_handlers[hdr->op](w, &cmd, &r, &ans);
-	w->cmd = NULL;
-	if (result == CMD_PARK)
-		return TAKEN_PARK;
-	if (result == CMD_BROKEN)
-		return TAKEN_BROKEN;
-	if (result == CUDA_SUCCESS && s && book_event(w, &cmd, e))
-		cmd.write_now = true;
-	if (s && __builtin_expect(s->turns != NULL, 0))
-		turns_note(w, s, hdr, e, result);
-	if (s && !s->dead)
-		stream_note_issued(w, s, hdr->seq, cmd.commands, want || cmd.write_now);
-	else if (s)
-		s->issued = hdr->seq;
-	if (result == CMD_LATER)
-		return TAKEN_DONE;
-	if (result == CUDA_SUCCESS)
-		keep_frame(w, hdr, frame);
-	/* Whoever plays a move reads the answers of its own commands alone. */
-	if (result != CUDA_SUCCESS && w->moving)
-		move_in_failed(w, hdr->op, result, NULL);
-	if (hdr->flags & FRAME_WANTS_REPLY) {
-		if (ans.fault)
-			result = CUDA_ERROR_UNKNOWN;
-		post_reply(w, hdr, result, w->answer, (uint32_t)ans.at, NULL);
-	} else if (result != CUDA_SUCCESS && w->moving) {
-		/* that was all */
-	} else if (result != CUDA_SUCCESS) {
-		fault_latch(w, hdr->ctx, result, hdr->op, hdr->seq);
-	}
-	/* A failed command leaves nothing behind that holds the client's memory. */
-	if (result != CUDA_SUCCESS && (hdr->flags & FRAME_BULK_UP) && !cmd.bulk_taken)
-		copy_consumed(w, &cmd);
-	if (result != CUDA_SUCCESS && lands(hdr))
-		post_landed(w, hdr, result, &cmd.bulk);
-	return TAKEN_DONE;
-}
-
-/* The same; of a traced session with its times. */
-static enum taken run(struct worker *w, const struct frame_hdr *hdr, const uint8_t *frame, struct stream *s, struct event *e, bool want)
-{
-	struct span span = { .op = hdr->op, .who = SPAN_WORKER, .seq = hdr->seq, .word = s ? s->word : SPAN_NO_WORD };
-	enum taken taken;
-
-	if (__builtin_expect(!(w->header->off & OFF_TRACED), 1))
-		return play(w, hdr, frame, s, e, want);
-	span.start_ns = now_ns();
-	taken = play(w, hdr, frame, s, e, want);
-	span.end_ns = now_ns();
-	if (taken == TAKEN_DONE)
-		span_add(&w->spans, &span);
-	if (spans_due(&w->spans, span.end_ns) || (hdr->flags & FRAME_WANTS_REPLY && w->spans.count))
-		post_spans(w, &w->spans);
-	return taken;
 }
 
 /* ---- arrival ---- */
@@ -515,28 +182,14 @@ static bool stream_find(struct worker *w, const struct frame_hdr *hdr, const uin
 		move_in_failed(w, hdr->op, code, NULL);
 	else if (!(hdr->flags & FRAME_WANTS_REPLY))
 		fault_latch(w, hdr->ctx, code, hdr->op, hdr->seq);
-	skip(w, &cmd, code);
+	frame_skip(w, &cmd, code);
 	return false;
 }
 
 /* Frames without a stream that have to come behind all older ones. Later ones don't wait for them: the caller of a setting does. */
 static bool waits_for_older(const struct frame_hdr *hdr)
 {
-	return is_death(hdr) || hdr->op == OP_cuCtxSetLimit;
-}
-
-static bool late_park(struct worker *w, const struct frame_hdr *hdr, const uint8_t *frame)
-{
-	struct parked *p = parked_new(w, hdr, frame);
-
-	if (!p)
-		return false;
-	if (w->late_tail)
-		w->late_tail->next = p;
-	else
-		w->late_head = p;
-	w->late_tail = p;
-	return true;
+	return frame_is_death(hdr) || hdr->op == OP_cuCtxSetLimit;
 }
 
 /* False: the session is over. */
@@ -554,50 +207,46 @@ static bool arrive(struct worker *w, const struct frame_hdr *hdr, const uint8_t 
 	if (!stream_find(w, hdr, frame, &s))
 		return true;
 	if (!s) {
-		if (w->parked_count && waits_for_older(hdr) && late_park(w, hdr, frame))
+		if (w->parked_count && waits_for_older(hdr) && parked_put_late(w, hdr, frame))
 			return true;
 
-		enum taken taken = run(w, hdr, frame, NULL, NULL, false);
+		enum played played = frame_play(w, hdr, frame, NULL, NULL, false);
 
-		if (taken == TAKEN_BROKEN)
+		if (played == PLAYED_BROKEN)
 			broken(hdr, "a well-formed message", 0, hdr->size);
-		return taken != TAKEN_BROKEN;
+		return played != PLAYED_BROKEN;
 	}
 
 	struct event *e = frame_event(w, hdr, frame);
-	bool park = s->parked_head || (e && e->parked) || legacy_holds(w, s, hdr->seq) || !stream_has_credit(w, s);
+	bool park = s->parked_head || (e && e->parked) || parked_holds(w, s, hdr->seq) || !stream_has_credit(w, s);
 
 	s->arrived = hdr->seq;
 	if (!park) {
-		enum taken taken;
+		enum played played;
 
 		/* Its destruction must not take it away under our feet. */
 		stream_get(s);
-		taken = run(w, hdr, frame, s, e, false);
+		played = frame_play(w, hdr, frame, s, e, false);
 		stream_put(w, s);
-		if (taken == TAKEN_BROKEN)
+		if (played == PLAYED_BROKEN)
 			broken(hdr, "a well-formed message", 0, hdr->size);
-		if (taken != TAKEN_PARK)
-			return taken != TAKEN_BROKEN;
+		if (played != PLAYED_PARK)
+			return played != PLAYED_BROKEN;
 		/* Nobody else would write down what has to end before this one can go. */
 		stream_flush(w, s);
 	}
 
-	struct parked *p = parked_new(w, hdr, frame);
-
-	if (!p) {
+	if (!parked_put(w, s, e, hdr, frame)) {
 		struct cmd cmd = { .hdr = hdr };
 
 		if (hdr->flags & (FRAME_BULK_UP | FRAME_BULK_DOWN))
 			cmd.bulk = ring_bulk_ref(frame);
 		if (!(hdr->flags & FRAME_WANTS_REPLY))
 			fault_latch(w, hdr->ctx, CUDA_ERROR_OUT_OF_MEMORY, hdr->op, hdr->seq);
-		skip(w, &cmd, CUDA_ERROR_OUT_OF_MEMORY);
+		frame_skip(w, &cmd, CUDA_ERROR_OUT_OF_MEMORY);
 		return true;
 	}
-	p->event = e;
-	parked_link(w, s, p);
-	if (e && records_event(hdr)) {
+	if (e && frame_records_event(hdr)) {
 		/* Whoever asks for the event from now on means this record. */
 		stream_get(s);
 		stream_put(w, e->stream);
@@ -612,24 +261,11 @@ static bool arrive(struct worker *w, const struct frame_hdr *hdr, const uint8_t 
 static bool head_may_go(struct worker *w, struct stream *s)
 {
 	struct parked *p = s->parked_head;
-	const struct frame_hdr *hdr = (const void *)p->frame;
+	const struct frame_hdr *hdr = parked_hdr(p);
 
 	if (p->event && p->event->parked != p)
 		return false;
-	return !legacy_holds(w, s, hdr->seq) && stream_has_credit(w, s);
-}
-
-static uint64_t oldest_parked(struct worker *w)
-{
-	uint64_t oldest = UINT64_MAX;
-
-	for (struct stream *s = w->parked_streams; s; s = s->next_parked) {
-		uint64_t seq = ((const struct frame_hdr *)(const void *)s->parked_head->frame)->seq;
-
-		if (seq < oldest)
-			oldest = seq;
-	}
-	return oldest;
+	return !parked_holds(w, s, hdr->seq) && stream_has_credit(w, s);
 }
 
 /* 1: something went, 0: nothing could, -1: the session is over. */
@@ -640,15 +276,15 @@ static int drain_stream(struct worker *w, struct stream *s)
 	stream_get(s);
 	while (s->parked_head && head_may_go(w, s)) {
 		struct parked *p = s->parked_head;
-		const struct frame_hdr *hdr = (const void *)p->frame;
-		enum taken taken = run(w, hdr, p->frame, s, p->event, p->wants_write);
+		const struct frame_hdr *hdr = parked_hdr(p);
+		enum played played = frame_play(w, hdr, p->frame, s, p->event, p->wants_write);
 
-		if (taken == TAKEN_BROKEN) {
+		if (played == PLAYED_BROKEN) {
 			broken(hdr, "a well-formed message", 0, hdr->size);
 			went = -1;
 			break;
 		}
-		if (taken == TAKEN_PARK) {
+		if (played == PLAYED_PARK) {
 			stream_flush(w, s);
 			break;
 		}
@@ -680,48 +316,18 @@ static int drain(struct worker *w)
 		any |= again;
 	} while (again);
 
-	while (w->late_head) {
-		struct parked *p = w->late_head;
-		const struct frame_hdr *hdr = (const void *)p->frame;
+	for (struct parked *p = parked_take_late(w); p; p = parked_take_late(w)) {
+		const struct frame_hdr *hdr = parked_hdr(p);
+		enum played played = frame_play(w, hdr, p->frame, NULL, NULL, false);
 
-		if (w->parked_streams && oldest_parked(w) < hdr->seq)
-			break;
-		w->late_head = p->next;
-		if (!w->late_head)
-			w->late_tail = NULL;
-
-		enum taken taken = run(w, hdr, p->frame, NULL, NULL, false);
-
-		if (taken == TAKEN_BROKEN)
+		if (played == PLAYED_BROKEN)
 			broken(hdr, "a well-formed message", 0, hdr->size);
 		parked_free(w, p);
-		if (taken == TAKEN_BROKEN)
+		if (played == PLAYED_BROKEN)
 			return -1;
 		any = true;
 	}
 	return any;
-}
-
-void executor_drop_parked(struct worker *w, struct context *c, CUresult code)
-{
-	struct stream *next;
-
-	for (struct stream *s = w->parked_streams; s; s = next) {
-		next = s->next_parked;
-		if (s->context != c)
-			continue;
-		stream_get(s);
-		while (s->parked_head) {
-			const struct frame_hdr *hdr = (const void *)s->parked_head->frame;
-			struct cmd cmd = { .hdr = hdr, .own = s };
-
-			if (hdr->flags & (FRAME_BULK_UP | FRAME_BULK_DOWN))
-				cmd.bulk = ring_bulk_ref(s->parked_head->frame);
-			skip(w, &cmd, code);
-			parked_pop(w, s);
-		}
-		stream_put(w, s);
-	}
 }
 
 /* ---- the loop ---- */

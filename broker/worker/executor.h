@@ -17,10 +17,4 @@ bool executor_round(struct worker *w);
 /* There is something to look at beside the ring. Any thread. */
 void executor_wake(struct worker *w);
 
-/* Frames of a context that is closed are dropped; calls that wait for one are answered with @code. */
-void executor_drop_parked(struct worker *w, struct context *c, CUresult code);
-
-/* What is behind @frame's header (and bulk_ref). */
-struct reader frame_payload(const struct frame_hdr *hdr, const uint8_t *frame);
-
 #endif

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#include "broker/worker/executor.h"
+#include "broker/worker/frame.h"
 #include "broker/worker/note.h"
 #include "broker/worker/sync.h"
 #include "broker/worker/touch.h"
