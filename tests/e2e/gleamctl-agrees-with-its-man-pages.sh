@@ -49,16 +49,16 @@ equal "settings" "$settings" "$(page gleam.conf.5 | awk '/^\.SS \[/ { gsub(/[][]
 # A name that isn't known is answered by those that are.
 while read -r section name; do
 	same "an unknown setting of [$section]" 1 "$(printf '[%s]\nheight = 1\n' "$section" >"$TMP/wrong.conf"
-		status_of timeout 10 "$OUT/bin/gleamd" --config "$TMP/wrong.conf" --socket "$TMP/s" --no-fuse)"
+		status_of timeout "$(slow 10)" "$OUT/bin/gleamd" --config "$TMP/wrong.conf" --socket "$TMP/s" --no-fuse)"
 	grep -qE "wrong.conf:2: there is no setting .height. in \[$section\]; it has .*\b$name\b" "$TMP/status.out" ||
 		fail "[$section] $name is not named: $(cat "$TMP/status.out")"
 done <<<"$settings"
 printf '[attic]\nheight = 1\n' >"$TMP/wrong.conf"
-same "an unknown section" 1 "$(status_of timeout 10 "$OUT/bin/gleamd" --config "$TMP/wrong.conf" --socket "$TMP/s" --no-fuse)"
+same "an unknown section" 1 "$(status_of timeout "$(slow 10)" "$OUT/bin/gleamd" --config "$TMP/wrong.conf" --socket "$TMP/s" --no-fuse)"
 grep -qE "wrong.conf:2: there is no section \[attic\]; there are .*\[daemon\], .*\[tree\]" "$TMP/status.out" || fail "$(cat "$TMP/status.out")"
 # Its example can be read.
 page gleam.conf.5 | sed -n '/^\.nf/,/^\.fi/p' | sed '/^\./d; s|^file = .*||; s|^listen = .*|listen = nonsense|' >"$TMP/gleam.conf"
-same "the example, with a wrong address" 1 "$(status_of timeout 10 "$OUT/bin/gleamd" --config "$TMP/gleam.conf" --socket "$TMP/s" --driver softgpu --no-fuse)"
+same "the example, with a wrong address" 1 "$(status_of timeout "$(slow 10)" "$OUT/bin/gleamd" --config "$TMP/gleam.conf" --socket "$TMP/s" --driver softgpu --no-fuse)"
 grep -q nonsense "$TMP/status.out" || fail "the example is not read: $(cat "$TMP/status.out")"
 
 # --- gleam: the files of the tree

@@ -11,7 +11,7 @@ DO=(--no-fuse --socket "$TMP/x.sock")
 try() {
 	local expected=$1 text=$2 status=0 out
 	shift 2
-	out=$(timeout 10 "$GLEAMD" "$@" 2>&1) || status=$?
+	out=$(timeout "$(slow 10)" "$GLEAMD" "$@" 2>&1) || status=$?
 	[ "$status" = "$expected" ] || fail "gleamd $*: status $status, expected $expected: $out"
 	case $(tail -1 <<<"$out") in *"$text"*) ;; *) fail "gleamd $*: no word of '$text' in: $out" ;; esac
 }

@@ -35,7 +35,7 @@ daemons_down broker node
 # ENOSYS and EPERM, as containers answer.
 for errno in EPERM ENOSYS ENOMEM; do
 	status=0
-	out=$(timeout 10 strace -f -o /dev/null -e inject=io_uring_setup:error=$errno "$OUT/bin/gleamd" --no-fuse --socket "$TMP/x.sock" 2>&1) || status=$?
+	out=$(timeout "$(slow 10)" strace -f -o /dev/null -e inject=io_uring_setup:error=$errno "$OUT/bin/gleamd" --no-fuse --socket "$TMP/x.sock" 2>&1) || status=$?
 	same "status with $errno" 1 "$status"
 	case $errno-$(tail -1 <<<"$out") in EPERM-*seccomp*allow* | ENOSYS-*Linux* | ENOMEM-*LimitMEMLOCK*) ;; *) fail "$errno: $out" ;; esac
 done

@@ -32,7 +32,7 @@ killed() { stop_bg "broker-$turn" KILL || true; }
 session() {
 	found lan "$one"
 	wait_for 10 log_has "broker-$turn" "server lan: link to" || fail "not used: $(cat "$TMP/broker-$turn.log")"
-	start_bg "$1" env FAKE_RETURNS=1 FAKE_SETTINGS=GLEAM_SERVER=lan timeout 60 "$OUT/tests/fake/fake-client" "$TMP/broker.sock" "${@:2}"
+	start_bg "$1" env FAKE_RETURNS=1 FAKE_SETTINGS=GLEAM_SERVER=lan timeout "$(slow 60)" "$OUT/tests/fake/fake-client" "$TMP/broker.sock" "${@:2}"
 	wait_for 10 log_has "broker-$turn" "pid [0-9]* .*: session [0-9]* on lan" || fail "$1: $(cat "$TMP/$1.log" "$TMP/broker-$turn.log")"
 	# It asks its worker something first.
 	[ "$2" != hold ] || wait_for 10 test -s "$TMP/$1.log" || fail "$1: $(cat "$TMP/broker-$turn.log")"

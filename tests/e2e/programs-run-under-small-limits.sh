@@ -13,7 +13,7 @@ soft_up
 as_user() {
 	(
 		ulimit -l 64
-		LD_LIBRARY_PATH=$OUT/lib HOME=/ timeout 60 setpriv --reuid=65534 --regid=65534 --clear-groups "$OUT/tests/cuda/$1" "${@:2}"
+		LD_LIBRARY_PATH=$OUT/lib HOME=/ timeout "$(slow 60)" setpriv --reuid=65534 --regid=65534 --clear-groups "$OUT/tests/cuda/$1" "${@:2}"
 	) >"$TMP/limited.out" 2>&1
 }
 tries() {

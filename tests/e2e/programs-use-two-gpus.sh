@@ -12,7 +12,7 @@ soft_up
 ln -s "$OUT/lib/libsoftcuda.so" "$TMP/libcuda.so.1"
 for arguments in "" illegal; do
 	# shellcheck disable=SC2086 # one word or none
-	LD_LIBRARY_PATH=$TMP timeout 60 "$OUT/tests/cuda/peers" $arguments >"$TMP/peers.out" 2>&1 ||
+	LD_LIBRARY_PATH=$TMP timeout "$(slow 60)" "$OUT/tests/cuda/peers" $arguments >"$TMP/peers.out" 2>&1 ||
 		fail "the driver alone $arguments: $(tail "$TMP/peers.out")"
 	# shellcheck disable=SC2086
 	program peers $arguments >"$TMP/peers.out" 2>&1 || fail "through Gleam $arguments: $(tail "$TMP/peers.out")"

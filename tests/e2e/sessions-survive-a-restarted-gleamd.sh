@@ -60,7 +60,7 @@ disturb "print 30000" "print 30000" "print 30000"
 # ---- what was left is forged ----
 # forged NUMBER ANSWER [FILE]
 forged() {
-	start_bg "forge-$1" timeout 30 "$OUT/tests/fake/fake-client" "$TMP/broker.sock" forge "$1" ${3:+"$3"}
+	start_bg "forge-$1" timeout "$(slow 30)" "$OUT/tests/fake/fake-client" "$TMP/broker.sock" forge "$1" ${3:+"$3"}
 	FORGED+=("$1:$2")
 }
 start_bg honest "$OUT/tests/fake/fake-client" "$TMP/broker.sock" echo 1000
@@ -109,7 +109,7 @@ between "ticks of an idle gleamd in a second" 0 $(($(ticks "$(bg_pid "broker-$tu
 # ---- grace = 0: as before ----
 killed
 next --grace 0
-start_bg short timeout 30 "$OUT/tests/fake/fake-client" "$TMP/broker.sock" forge 0
+start_bg short timeout "$(slow 30)" "$OUT/tests/fake/fake-client" "$TMP/broker.sock" forge 0
 wait_for 10 grep -q ready "$TMP/short.log"
 killed
 next --grace 0
@@ -118,7 +118,7 @@ wait_for 10 grep -q "refused 3: .*grace = 0" "$TMP/short.log" || fail "grace 0: 
 # ---- an interrupt ends sessions, at once ----
 killed
 next
-start_bg last timeout 30 "$OUT/tests/fake/fake-client" "$TMP/broker.sock" hold
+start_bg last timeout "$(slow 30)" "$OUT/tests/fake/fake-client" "$TMP/broker.sock" hold
 wait_for 10 test -s "$TMP/last.log"
 stop_bg "broker-$turn" INT || fail "gleamd ended with status $?"
 grep -q '^ended: 9' "$TMP/last.log" || wait_for 5 grep -q '^ended: 9' "$TMP/last.log" || fail "SIGINT: $(cat "$TMP/last.log"; tail -5 "$TMP/broker-$turn.log")"

@@ -76,7 +76,7 @@ for how in (lambda: os.write(file, b"x"), lambda: os.ftruncate(file, 0)):
 assert os.pread(file, 100, 0) == text
 print("%d changes, %s reads beside them" % (turns, seen))
 PY
-LD_LIBRARY_PATH=$OUT/lib timeout 50 python3 "$TMP/snapshots.py" "$g" || fail "$(cat "$TMP/client.log")"
+LD_LIBRARY_PATH=$OUT/lib timeout "$(slow 50)" python3 "$TMP/snapshots.py" "$g" || fail "$(cat "$TMP/client.log")"
 
 # What is commanded is seen at once, too, by those that poll it.
 for policy in cost round-robin least-loaded cost; do
@@ -89,7 +89,7 @@ for _ in 1 2 3 4; do cat "$g/version" >/dev/null; done
 exec 7<"$g/version"
 kill -KILL "$(bg_pid client)"
 wait "$(bg_pid client)" 2>/dev/null || true
-timeout 10 cat <&7 >/dev/null 2>&1 || [ $? != 124 ] || fail "a read hangs"
+timeout "$(slow 10)" cat <&7 >/dev/null 2>&1 || [ $? != 124 ] || fail "a read hangs"
 exec 7<&-
 client_start --mount "$g"
 for _ in 1 2 3 4; do same "version" "$("$OUT/bin/gleamd" --version | grep -oE '[0-9.]+' | head -1)" "$(cat "$g/version")"; done

@@ -47,7 +47,7 @@ wait %3 %4 %5
 same "results" 24 "$(cat "$TMP"/runs.? | grep -c '^1 passed, 0 failed')"
 # A node that hangs holds nobody up who looks.
 kill -STOP "$(bg_pid node)"
-timeout 5 cat "$g/servers/lab/state" "$g/servers/lab/load" >/dev/null || fail "a reader waits for a node that hangs"
+timeout "$(slow 5)" cat "$g/servers/lab/state" "$g/servers/lab/load" >/dev/null || fail "a reader waits for a node that hangs"
 for walker in 1 2; do
 	wait "$(bg_pid "walker$walker")" || fail "a walker failed: $(cat "$TMP/walker$walker.log")"
 	read -r read gone clients slowest <"$TMP/walker$walker.log"

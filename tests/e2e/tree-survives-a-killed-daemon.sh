@@ -26,7 +26,7 @@ wait_for 5 eval "! cat $g/version" || fail "the mount still answers"
 same "reading a dead mount" 1 "$(status_of cat "$g/version")"
 grep -q "Transport endpoint" "$TMP/status.out" || fail "the mount is not dead: $(cat "$TMP/status.out")"
 mounted "$g" || fail "the mount is gone by itself"
-! timeout 5 cat <&7 2>/dev/null || fail "a reader inside got something"
+! timeout "$(slow 5)" cat <&7 2>/dev/null || fail "a reader inside got something"
 
 daemon two --mount "$g"
 log_has two "was left behind by a daemon that is gone: unmounted" || fail "no word of the dead mount: $(cat "$TMP/two.log")"

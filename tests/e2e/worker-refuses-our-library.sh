@@ -11,7 +11,7 @@ wait_for 10 grep -q "own client library" "$TMP/node.log" || fail "the node does 
 start_bg broker "$OUT/bin/gleamd" --no-fuse --socket "$TMP/gleamd.sock" --server "gpu=127.0.0.1:$port" --log debug
 wait_for 10 grep -q 'is ready' "$TMP/broker.log"
 status=0
-GLEAM_LOG=1 GLEAM_SOCKET=$TMP/gleamd.sock LD_LIBRARY_PATH=$OUT/lib timeout 20 "$OUT/tests/cuda/vecadd" >"$TMP/out" 2>&1 || status=$?
+GLEAM_LOG=1 GLEAM_SOCKET=$TMP/gleamd.sock LD_LIBRARY_PATH=$OUT/lib timeout "$(slow 20)" "$OUT/tests/cuda/vecadd" >"$TMP/out" 2>&1 || status=$?
 same "status of the program" 1 "$status"
 grep -q "CUDA_ERROR_NO_DEVICE" "$TMP/out" || fail "the program was not told: $(cat "$TMP/out")"
 grep -q "client library" "$TMP/out" || fail "the log does not say why: $(cat "$TMP/out")"

@@ -26,7 +26,7 @@ say "a program of $took ms, its worker's place filled after $(filled) ms"
 [ "$(filled)" -ge "$least" ] || fail "the place was filled after $(filled) ms, while the program, of $took ms, was at work"
 
 # One that has a context and does nothing on the GPU: while it runs.
-LD_LIBRARY_PATH=$OUT/lib timeout 50 "$OUT/tests/cuda/load" 1 0 0 0 30000000 >"$TMP/idle.log" 2>&1 &
+LD_LIBRARY_PATH=$OUT/lib timeout "$(slow 50)" "$OUT/tests/cuda/load" 1 0 0 0 30000000 >"$TMP/idle.log" 2>&1 &
 idle=$!
 wait_for 20 warm_are 3 || fail "no worker beside an idle program: $(cat "$TMP/node.log")"
 kill -0 $idle 2>/dev/null || fail "the idle program has ended: $(cat "$TMP/idle.log")"

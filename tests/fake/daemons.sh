@@ -39,7 +39,7 @@ broker_up() {
 client() {
 	local name=$1
 	shift
-	timeout 60 "$OUT/tests/fake/fake-client" "$TMP/$name.sock" "$@"
+	timeout "$(slow 60)" "$OUT/tests/fake/fake-client" "$TMP/$name.sock" "$@"
 }
 
 # Of this test: their driver lies in its folder.

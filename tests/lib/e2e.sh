@@ -19,8 +19,11 @@ TMP=$(mktemp -d "${TMPDIR:-/tmp}/gleam-e2e-XXXXXX")
 # What programs compile is kept there, and not in the home of who runs the test.
 export CUDA_CACHE_PATH=$TMP/compute-cache
 chmod 755 "$TMP"
+# Everything takes so many times as long here: with a sanitizer more than 1, as the runner says.
+E2E_SLOW=${GLEAM_SLOW:-1}
+E2E_SLOW=${E2E_SLOW%.*}
 # How long TERM may take before KILL, in tenths of a second.
-E2E_TERM_TENTHS=50
+E2E_TERM_TENTHS=$((50 * E2E_SLOW))
 E2E_NAMES=() E2E_PIDS=()
 
 say() { printf '%s\n' "$*"; }
@@ -61,11 +64,15 @@ now_ns() {
 	echo "${up/./}0000000"
 }
 
-# wait_for SECONDS COMMAND...: until it succeeds, tried every 20 ms. Its output is dropped.
+# slow SECONDS: as many as that may take here. For limits, as in timeout "$(slow 10)" COMMAND.
+slow() { echo $(($1 * E2E_SLOW)); }
+
+# wait_for SECONDS COMMAND...: until it succeeds, tried every 20 ms. Its output is dropped. So many seconds where nothing slows it down.
 wait_for() {
-	local limit=$1 end
+	local limit end
+	limit=$(slow "${1%.*}")
 	shift
-	end=$(($(now_ns) + ${limit%.*}000000000))
+	end=$(($(now_ns) + limit * 1000000000))
 	until "$@" >/dev/null 2>&1; do
 		if [ "$(now_ns)" -gt "$end" ]; then
 			say "waited $limit s in vain for: $*" >&2

@@ -30,7 +30,7 @@ soft_up() {
 program() {
 	local name=$1
 	shift
-	LD_LIBRARY_PATH=$OUT/lib timeout 100 "$OUT/tests/cuda/$name" "$@"
+	LD_LIBRARY_PATH=$OUT/lib timeout "$(slow 100)" "$OUT/tests/cuda/$name" "$@"
 }
 
 tree_or_skip() {
