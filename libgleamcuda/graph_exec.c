@@ -33,10 +33,8 @@ static void part_end(struct call *call, uint64_t wire)
 {
 	struct msg_gleamGraphEnd m = { .graph = wire };
 
-	if (call_open(call, OP_gleamGraphEnd, msg_gleamGraphEnd_size(&m)))
-		return; /* the session has ended, and everything with it */
-	msg_gleamGraphEnd_put(&call->w, &m);
-	call_post(call);
+	/* Where it fails the session has ended, and everything with it. */
+	(void)CALL_SEND(call, gleamGraphEnd, &m);
 }
 
 /* The parts' handles are ended with them, and those of bodies with their part's. */
@@ -58,12 +56,7 @@ static CUresult part_make(struct call *call, struct graph_plan *plan, uint32_t p
 	struct msg_gleamGraphMake m = { .graph = wire, .flags = flags & CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY };
 	CUresult result = graph_part_send(call, plan, part, wire);
 
-	if (!result)
-		result = call_open(call, OP_gleamGraphMake, msg_gleamGraphMake_size(&m));
-	if (result)
-		return result;
-	msg_gleamGraphMake_put(&call->w, &m);
-	return call_wait(call);
+	return result ? result : CALL_ASK(call, gleamGraphMake, &m);
 }
 
 static CUresult parts_make(struct call *call, struct graph_plan *plan, uint64_t flags)

@@ -95,13 +95,7 @@ static CUresult kernel_send(struct call *call, const struct graph_step *step, ui
 		m.attrs = attrs;
 		m.attrs_size += (uint32_t)sizeof(attrs[0]);
 	}
-	if (!result)
-		result = call_open(call, OP_gleamGraphKernel, msg_gleamGraphKernel_size(&m));
-	if (result)
-		return result;
-	msg_gleamGraphKernel_put(&call->w, &m);
-	call_post(call);
-	return CUDA_SUCCESS;
+	return result ? result : CALL_SEND(call, gleamGraphKernel, &m);
 }
 
 static CUresult box_send(struct call *call, const struct graph_box *box, uint32_t index, uint64_t wire, const uint32_t *needs,
@@ -116,20 +110,14 @@ static CUresult box_send(struct call *call, const struct graph_box *box, uint32_
 		.src_x = src->x, .src_y = src->y, .src_z = src->z,
 		.width = box->width, .rows = box->rows, .depth = box->depth,
 	};
-	CUresult result = call_open(call, OP_gleamGraphBox, msg_gleamGraphBox_size(&m));
 
-	if (result)
-		return result;
-	msg_gleamGraphBox_put(&call->w, &m);
-	call_post(call);
-	return CUDA_SUCCESS;
+	return CALL_SEND(call, gleamGraphBox, &m);
 }
 
 static CUresult copy_send(struct call *call, const struct graph_step *step, uint64_t wire, const uint32_t *needs,
 			  uint32_t need_count)
 {
 	struct graph_box box;
-	CUresult result;
 
 	graph_step_device(step, &box);
 	if (box.dst_array.handle || box.src_array.handle)
@@ -142,12 +130,7 @@ static CUresult copy_send(struct call *call, const struct graph_step *step, uint
 		.width = box.width, .rows = box.rows, .depth = box.depth,
 	};
 
-	result = call_open(call, OP_gleamGraphCopy, msg_gleamGraphCopy_size(&m));
-	if (result)
-		return result;
-	msg_gleamGraphCopy_put(&call->w, &m);
-	call_post(call);
-	return CUDA_SUCCESS;
+	return CALL_SEND(call, gleamGraphCopy, &m);
 }
 
 static CUresult fill_send(struct call *call, const struct graph_step *step, uint64_t wire, const uint32_t *needs,
@@ -159,13 +142,8 @@ static CUresult fill_send(struct call *call, const struct graph_step *step, uint
 		.dst = exposed_device(p->dst), .pitch = p->pitch, .value = p->value, .element = p->elementSize, .width = p->width,
 		.rows = p->height,
 	};
-	CUresult result = call_open(call, OP_gleamGraphFill, msg_gleamGraphFill_size(&m));
 
-	if (result)
-		return result;
-	msg_gleamGraphFill_put(&call->w, &m);
-	call_post(call);
-	return CUDA_SUCCESS;
+	return CALL_SEND(call, gleamGraphFill, &m);
 }
 
 static CUresult words_send(struct call *call, const struct graph_step *step, uint64_t wire, const uint32_t *needs,
@@ -182,11 +160,7 @@ static CUresult words_send(struct call *call, const struct graph_step *step, uin
 
 	m.ops = moved ? moved : w->words.ops;
 	if (!result)
-		result = call_open(call, OP_gleamGraphWords, msg_gleamGraphWords_size(&m));
-	if (!result) {
-		msg_gleamGraphWords_put(&call->w, &m);
-		call_post(call);
-	}
+		result = CALL_SEND(call, gleamGraphWords, &m);
 	free(moved);
 	return result;
 }
@@ -194,26 +168,16 @@ static CUresult words_send(struct call *call, const struct graph_step *step, uin
 static CUresult empty_send(struct call *call, uint64_t wire, const uint32_t *needs, uint32_t need_count)
 {
 	struct msg_gleamGraphEmpty m = { .graph = wire, .needs = needs, .needs_count = need_count };
-	CUresult result = call_open(call, OP_gleamGraphEmpty, msg_gleamGraphEmpty_size(&m));
 
-	if (result)
-		return result;
-	msg_gleamGraphEmpty_put(&call->w, &m);
-	call_post(call);
-	return CUDA_SUCCESS;
+	return CALL_SEND(call, gleamGraphEmpty, &m);
 }
 
 static CUresult condition_send(struct call *call, const struct graph_plan_condition *c, uint64_t wire)
 {
 	struct msg_gleamGraphCondition m = { .graph = wire, .index = c->context->index, .handle = c->handle, .value = c->value,
 					     .flags = c->flags };
-	CUresult result = call_open(call, OP_gleamGraphCondition, msg_gleamGraphCondition_size(&m));
 
-	if (result)
-		return result;
-	msg_gleamGraphCondition_put(&call->w, &m);
-	call_post(call);
-	return CUDA_SUCCESS;
+	return CALL_SEND(call, gleamGraphCondition, &m);
 }
 
 /* The bodies get handles that have no data: none of the program's. */
@@ -236,11 +200,7 @@ static CUresult branch_send(struct call *call, struct graph_step *step, uint64_t
 			return CUDA_ERROR_OUT_OF_MEMORY;
 	}
 	m.bodies = step->wires;
-	result = call_open(call, OP_gleamGraphBranch, msg_gleamGraphBranch_size(&m));
-	if (result)
-		return result;
-	msg_gleamGraphBranch_put(&call->w, &m);
-	call_post(call);
+	result = CALL_SEND(call, gleamGraphBranch, &m);
 	for (uint32_t i = 0; i < count && !result; i++)
 		result = nodes_send(call, step->bodies[i], 0, step->wires[i]);
 	return result;
@@ -281,11 +241,7 @@ static CUresult edges_send(struct call *call, uint64_t wire, uint32_t place, con
 			.data = needs->data + from, .data_size = with_data ? count * (uint32_t)sizeof(CUgraphEdgeData) : 0,
 		};
 
-		result = call_open(call, OP_gleamGraphEdges, msg_gleamGraphEdges_size(&m));
-		if (result)
-			return result;
-		msg_gleamGraphEdges_put(&call->w, &m);
-		call_post(call);
+		result = CALL_SEND(call, gleamGraphEdges, &m);
 		from += count;
 	}
 	return result;
@@ -294,13 +250,8 @@ static CUresult edges_send(struct call *call, uint64_t wire, uint32_t place, con
 static CUresult begin_send(struct call *call, uint64_t wire)
 {
 	struct msg_gleamGraphBegin m = { .graph = wire };
-	CUresult result = call_open(call, OP_gleamGraphBegin, msg_gleamGraphBegin_size(&m));
 
-	if (result)
-		return result;
-	msg_gleamGraphBegin_put(&call->w, &m);
-	call_post(call);
-	return CUDA_SUCCESS;
+	return CALL_SEND(call, gleamGraphBegin, &m);
 }
 
 static CUresult nodes_send(struct call *call, struct graph_plan *plan, uint32_t part, uint64_t wire)

@@ -114,11 +114,7 @@ static CUresult part_update(struct call *call, struct graph_plan *plan, uint32_t
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	result = graph_part_send(call, plan, part, m.from);
 	if (!result)
-		result = call_open(call, OP_gleamGraphUpdate, msg_gleamGraphUpdate_size(&m));
-	if (!result) {
-		msg_gleamGraphUpdate_put(&call->w, &m);
-		call_post(call);
-	}
+		result = CALL_SEND(call, gleamGraphUpdate, &m);
 	/* The description is used up. */
 	handle_end(m.from);
 	return result;
@@ -245,11 +241,7 @@ static CUresult step_tell(struct call *call, struct graph_exec *exec, struct gra
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	result = graph_step_send(call, step, m.from);
 	if (!result)
-		result = call_open(call, OP_gleamGraphSet, msg_gleamGraphSet_size(&m));
-	if (!result) {
-		msg_gleamGraphSet_put(&call->w, &m);
-		call_post(call);
-	}
+		result = CALL_SEND(call, gleamGraphSet, &m);
 	handle_end(m.from);
 	return result;
 }
@@ -487,11 +479,9 @@ CUresult do_cuGraphNodeSetEnabled(struct call *call, CUgraphExec hGraphExec, CUg
 		struct msg_gleamGraphSwitch m = { .stream = WIRE_STREAM_LEGACY, .place = step->place,
 						  .graph = found.wire, .on = isEnabled != 0 };
 
-		result = call_open(call, OP_gleamGraphSwitch, msg_gleamGraphSwitch_size(&m));
+		result = CALL_SEND(call, gleamGraphSwitch, &m);
 		if (result)
 			return result;
-		msg_gleamGraphSwitch_put(&call->w, &m);
-		call_post(call);
 	}
 	step->enabled = isEnabled != 0;
 	return result;

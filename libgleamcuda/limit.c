@@ -47,11 +47,7 @@ CUresult do_cuCtxSetLimit(struct call *call, CUlimit limit, size_t value)
 
 	if (!limit_exists(limit))
 		return CUDA_ERROR_INVALID_VALUE;
-	result = call_open(call, OP_cuCtxSetLimit, msg_cuCtxSetLimit_size(&m));
-	if (result)
-		return result;
-	msg_cuCtxSetLimit_put(&call->w, &m);
-	result = call_wait(call);
+	result = CALL_ASK(call, cuCtxSetLimit, &m);
 	if (!result)
 		__atomic_fetch_and(&call->context->limits_known, ~(1u << limit), __ATOMIC_RELEASE);
 	return result;
