@@ -35,13 +35,11 @@ struct host_calls {
 
 /* ---- flush and synchronise ---- */
 
-/* Nothing is outstanding that a command put on @s now would come after: the legacy stream's rule counts, too. */
-static bool stream_is_quiet(struct worker *w, const struct stream *s)
+/* Of other streams nothing is outstanding that a command put on @s now would come after, by the legacy stream's rule. */
+static bool others_are_quiet(struct worker *w, const struct stream *s)
 {
 	const struct context *c = s->context;
 
-	if (!stream_is_idle(s))
-		return false;
 	if (!c || !s->blocking || s->own)
 		return true;
 	if (s != c->legacy)
@@ -50,6 +48,12 @@ static bool stream_is_quiet(struct worker *w, const struct stream *s)
 		if (o != s && o->context == c && o->blocking && !o->own && !o->dead && !stream_is_idle(o))
 			return false;
 	return true;
+}
+
+/* Nothing is outstanding that a command put on @s now would come after. */
+static bool stream_is_quiet(struct worker *w, const struct stream *s)
+{
+	return stream_is_idle(s) && others_are_quiet(w, s);
 }
 
 /*
@@ -93,8 +97,14 @@ CUresult worker_do_gleamStreamSync(struct worker *w, struct cmd *cmd, const stru
 	wait = wait_new(w, WAIT_REPLY, cmd->hdr);
 	if (!wait)
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	/* First of all: the GPU may be done with what came before it by then. */
-	stream_write(w, s, cmd->hdr->seq);
+	/*
+	 * First of all: the GPU may be done with what came before it by then. Where the last command has been written down already, a copy to the host, that
+	 * write will do: so its bytes, its word and this answer are one look, and one record to the client.
+	 */
+	if (!s->since_write && !s->failed && others_are_quiet(w, s))
+		wait->seq = s->written;
+	else
+		stream_write(w, s, cmd->hdr->seq);
 	stream_wait(w, s, wait);
 	return CMD_LATER;
 }
