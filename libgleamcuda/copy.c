@@ -10,6 +10,7 @@
 
 #include <string.h>
 
+#include "broker/lib/spin.h"
 #include "gen/msg.h"
 #include "libgleamcuda/across.h"
 #include "libgleamcuda/call.h"
@@ -33,6 +34,12 @@
 #define PIECE_LEAST  (128u << 10) /* less is not worth the driver calls of a piece */
 #define PIECES	     4u		  /* of a copy that would fit into one: as many as a link has bulk lanes, usually */
 #define ONE_CELL_MAX (512u << 10) /* copies to the host in one piece with the answer behind it; larger ones go by several lanes */
+/*
+ * The same where lanes' threads have cores of their own, and look for their next piece: one lane takes 0.7 ns a byte, with encryption, at either end.
+ */
+#define LANES_PIECES	   8u
+#define LANES_PIECE_LEAST  SESSION_GRANULE
+#define LANES_ONE_CELL_MAX (64u << 10)
 
 static_assert(PIECE_LEAST % SESSION_GRANULE == 0, "pieces end with a granule");
 
@@ -76,14 +83,30 @@ bool place_holds(uint64_t address, uint64_t size)
 	return range.kind == RANGE_MAPPED;
 }
 
+static uint32_t piece_part(uint64_t size, uint32_t pieces, uint32_t least)
+{
+	uint64_t piece = (size / pieces + SESSION_GRANULE - 1) & ~(uint64_t)(SESSION_GRANULE - 1);
+
+	if (piece < least)
+		return least;
+	return piece < SESSION_CELL_SIZE ? (uint32_t)piece : SESSION_CELL_SIZE;
+}
+
 /* Pieces travel side by side, each on a lane; large copies have more than enough of them. */
 static uint32_t piece_of(uint64_t size)
 {
-	uint64_t piece = (size / PIECES + SESSION_GRANULE - 1) & ~(uint64_t)(SESSION_GRANULE - 1);
+	return piece_part(size, PIECES, PIECE_LEAST);
+}
 
-	if (piece < PIECE_LEAST)
-		return PIECE_LEAST;
-	return piece < SESSION_CELL_SIZE ? (uint32_t)piece : SESSION_CELL_SIZE;
+/* Bytes that come go by lanes whose threads have cores to look from; without a daemon in between there are none. */
+static bool lanes_are_many(const struct session *s)
+{
+	return !session_is_direct(s) && call_spin_limit() >= SPIN_MAX_MANY_NS;
+}
+
+static uint32_t piece_down(const struct session *s, uint64_t size)
+{
+	return lanes_are_many(s) ? piece_part(size, LANES_PIECES, LANES_PIECE_LEAST) : piece_of(size);
 }
 
 /* Switched off, a call is awaited once: at its last piece, or by the wait that it ends with. */
@@ -371,7 +394,7 @@ static CUresult down_pieces(struct call *call, const struct copy *c, struct late
 		return result;
 	}
 
-	uint32_t piece = piece_of(c->width);
+	uint32_t piece = piece_down(call->session, c->width);
 
 	for (uint64_t row = 0; row < c->rows && !result; row++)
 		for (uint64_t at = 0; at < c->width && !result; at += piece)
@@ -395,7 +418,7 @@ CUresult copy_bytes_down(struct call *call, const struct copy *c)
 		late_wait_range((void *)(uintptr_t)c->dst, (c->rows - 1) * c->dst_pitch + c->width);
 	if (c->rows == 1 && c->width <= REPLY_MAX) {
 		result = down_reply(call, c);
-	} else if (c->rows == 1 && c->width <= ONE_CELL_MAX) {
+	} else if (c->rows == 1 && c->width <= (lanes_are_many(call->session) ? LANES_ONE_CELL_MAX : ONE_CELL_MAX)) {
 		result = down_cell(call, c);
 	} else {
 		/* Many pieces on their way at once, and one wait for all. The stream's list keeps them, which outlives us. */
