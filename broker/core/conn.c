@@ -26,6 +26,7 @@
 #define OUT_SIZE	(64u << 10)
 #define RECORD_MAX	(16u << 10)	    /* of TLS: small messages are gathered up to this */
 #define BULK_CHUNK	(256u << 10)	    /* encrypted ahead of a send, and asked for in a receive: two of them fit into a core's cache */
+#define BULK_CHUNK_FIRST (32u << 10)	    /* of what is lent the first send takes so much, and each next one twice: the peer decrypts meanwhile */
 #define BULK_STRAIGHT	(32u << 10)	    /* wanted bytes that are worth a receive of their own */
 #define CLOSE_FLUSH_NS	(1 * NS_PER_S)	    /* for the last words to a peer that is to be closed */
 
@@ -70,6 +71,7 @@ struct conn {
 	struct out wire;
 	struct out sending;
 	struct iovec lent[2];	/* body and tail: what is left of them */
+	size_t lent_chunk;	/* with TLS: so much of them goes into the next send */
 	bool lent_flying;	/* without TLS: they are in the send in flight */
 	struct iovec gather[3]; /* of that send */
 	struct msghdr gather_msg;
@@ -357,8 +359,8 @@ static int conn_seal_lent(struct conn *conn)
 	int err = 0;
 
 	for (int i = 0; i < 2 && !err; i++) {
-		while (conn->lent[i].iov_len && conn->wire.size < BULK_CHUNK && !err) {
-			size_t room = BULK_CHUNK - conn->wire.size;
+		while (conn->lent[i].iov_len && conn->wire.size < conn->lent_chunk && !err) {
+			size_t room = conn->lent_chunk - conn->wire.size;
 			size_t part = conn->lent[i].iov_len < room ? conn->lent[i].iov_len : room;
 
 			/* Whole records, but for the last one. */
@@ -371,6 +373,7 @@ static int conn_seal_lent(struct conn *conn)
 			conn->lent[i].iov_len -= part;
 		}
 	}
+	conn->lent_chunk = 2 * conn->lent_chunk < BULK_CHUNK ? 2 * conn->lent_chunk : BULK_CHUNK;
 	return err;
 }
 
@@ -440,6 +443,7 @@ void conn_lend(struct conn *conn, const void *head, size_t head_size, const void
 	conn->sent += body_size + tail_size;
 	conn->lent[0] = (struct iovec){ .iov_base = (void *)(uintptr_t)body, .iov_len = body_size };
 	conn->lent[1] = (struct iovec){ .iov_base = (void *)(uintptr_t)tail, .iov_len = tail_size };
+	conn->lent_chunk = BULK_CHUNK_FIRST;
 }
 
 bool conn_is_lent(const struct conn *conn)

@@ -13,6 +13,8 @@
 
 #include "broker/lib/clock.h"
 
+#define LANE_RATE 1000000000u /* bytes a second that a lane is thought to carry, encryption and all; a guess on the low side spreads more */
+
 void link_socket_tune(int fd, uint64_t keepalive_ns)
 {
 	int on = 1;
@@ -33,26 +35,56 @@ void link_socket_tune(int fd, uint64_t keepalive_ns)
 
 /* ---- what goes over them ---- */
 
-void link_bulk(struct link *link, struct mirror *mirror, struct bulk_item *item)
+/*
+ * A lane that has nothing to do: the first that there is, for its threads may still be looking for work, and those of the last have been asleep
+ * since there was much. NULL: all are busy.
+ */
+static struct link_lane *lane_idle(struct link *link, uint64_t now)
 {
-	struct lane *best = NULL;
+	for (unsigned i = 0; i < link->hello.lanes; i++) {
+		struct link_lane *slot = &link->lanes[i];
+
+		if (slot->lane && now >= slot->busy_ns && !lane_queued(slot->lane))
+			return slot;
+	}
+	return NULL;
+}
+
+/* The lane that has least queued, from another one each time, so that equals take turns. */
+static struct link_lane *lane_least(struct link *link)
+{
+	struct link_lane *best = NULL;
 	uint64_t least = UINT64_MAX;
 
-	/* From another lane each time, so that equals take turns. */
 	for (unsigned i = 0; i < link->hello.lanes; i++) {
-		struct lane *lane = link->lanes[(link->turn + i) % link->hello.lanes].lane;
-		uint64_t queued = lane ? lane_queued(lane) : UINT64_MAX;
+		struct link_lane *slot = &link->lanes[(link->turn + i) % link->hello.lanes];
+		uint64_t queued = slot->lane ? lane_queued(slot->lane) : UINT64_MAX;
 
 		if (queued < least) {
-			best = lane;
+			best = slot;
 			least = queued;
 		}
 	}
 	link->turn++;
-	if (best && link->state != LINK_LOST)
-		lane_bulk(best, mirror, item);
-	else
+	return best;
+}
+
+void link_bulk(struct link *link, struct mirror *mirror, struct bulk_item *item)
+{
+	uint64_t now = loop_now_ns(link->loop);
+	struct link_lane *slot = lane_idle(link, now);
+
+	if (!slot)
+		slot = lane_least(link);
+	if (!slot || link->state == LINK_LOST) {
 		free(item); /* the link's end tells the sessions */
+		return;
+	}
+	if (slot->busy_ns < now)
+		slot->busy_ns = now;
+	/* What it has sent lies in sockets, and has still to be decrypted there. */
+	slot->busy_ns += (uint64_t)item->size * NS_PER_S / LANE_RATE;
+	lane_bulk(slot->lane, mirror, item);
 }
 
 /*

@@ -26,6 +26,7 @@ struct link_lane {
 	struct hello *greeting; /* broker: hello said */
 	struct conn *moving; /* on its way to the lane's thread */
 	struct lane *lane;
+	uint64_t busy_ns; /* until then it has something to do, at either end, as far as one can guess */
 };
 
 struct link {
