@@ -11,9 +11,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "broker/core/lane_choice.h"
 #include "broker/lib/clock.h"
-
-#define LANE_RATE 1000000000u /* bytes a second that a lane is thought to carry, encryption and all; a guess on the low side spreads more */
 
 void link_socket_tune(int fd, uint64_t keepalive_ns)
 {
@@ -35,56 +34,27 @@ void link_socket_tune(int fd, uint64_t keepalive_ns)
 
 /* ---- what goes over them ---- */
 
-/*
- * A lane that has nothing to do: the first that there is, for its threads may still be looking for work, and those of the last have been asleep
- * since there was much. NULL: all are busy.
- */
-static struct link_lane *lane_idle(struct link *link, uint64_t now)
-{
-	for (unsigned i = 0; i < link->hello.lanes; i++) {
-		struct link_lane *slot = &link->lanes[i];
-
-		if (slot->lane && now >= slot->busy_ns && !lane_queued(slot->lane))
-			return slot;
-	}
-	return NULL;
-}
-
-/* The lane that has least queued, from another one each time, so that equals take turns. */
-static struct link_lane *lane_least(struct link *link)
-{
-	struct link_lane *best = NULL;
-	uint64_t least = UINT64_MAX;
-
-	for (unsigned i = 0; i < link->hello.lanes; i++) {
-		struct link_lane *slot = &link->lanes[(link->turn + i) % link->hello.lanes];
-		uint64_t queued = slot->lane ? lane_queued(slot->lane) : UINT64_MAX;
-
-		if (queued < least) {
-			best = slot;
-			least = queued;
-		}
-	}
-	link->turn++;
-	return best;
-}
-
 void link_bulk(struct link *link, struct mirror *mirror, struct bulk_item *item)
 {
+	struct lane_load loads[LINK_LANES_MAX];
+	unsigned count = link->hello.lanes;
 	uint64_t now = loop_now_ns(link->loop);
-	struct link_lane *slot = lane_idle(link, now);
+	unsigned at;
 
-	if (!slot)
-		slot = lane_least(link);
-	if (!slot || link->state == LINK_LOST) {
+	for (unsigned i = 0; i < count; i++) {
+		struct lane *lane = link->lanes[i].lane;
+
+		loads[i] = (struct lane_load){ .queued = lane ? lane_queued(lane) : UINT64_MAX, .busy_ns = link->lanes[i].busy_ns };
+	}
+	at = lane_idle(loads, count, now);
+	if (at == count)
+		at = lane_least(loads, count, link->turn++);
+	if (at == count || link->state == LINK_LOST) {
 		free(item); /* the link's end tells the sessions */
 		return;
 	}
-	if (slot->busy_ns < now)
-		slot->busy_ns = now;
-	/* What it has sent lies in sockets, and has still to be decrypted there. */
-	slot->busy_ns += (uint64_t)item->size * NS_PER_S / LANE_RATE;
-	lane_bulk(slot->lane, mirror, item);
+	link->lanes[at].busy_ns = lane_busy(link->lanes[at].busy_ns, now, item->size);
+	lane_bulk(link->lanes[at].lane, mirror, item);
 }
 
 /*

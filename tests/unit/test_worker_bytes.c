@@ -88,6 +88,42 @@ static void late_copy_lands_before_its_progress(struct client *c)
 	CHECK_EQUAL(shm_down(&c->shm)[8 * MIB - 1], 0x5a);
 }
 
+/* However many wait for a stream whose newest command is a copy to the host: its end is written once. */
+static void synchronise_waits_for_the_copys_write(struct client *c)
+{
+	struct bulk_ref cells = { .offset = 6 * MIB, .size = 4096, .cookie = 9 };
+	uint64_t syncs[16];
+	uint64_t p, s, last;
+	unsigned before;
+
+	open_context(c);
+	p = map_memory(c, 4 * MIB);
+	load_functions(c);
+	s = stream(c, 1, 1);
+	before = c->fake.calls("cuStreamWriteValue32_v2");
+	launch_hold(c, s);
+	launch_fill(c, s, p, 0x5a, 4096);
+	last = SEND_FLAGS(c, gleamCopyDownLate, FRAME_BULK_DOWN, &cells, .stream = s, .src = p, .size = 4096);
+	for (unsigned i = 0; i < 16; i++)
+		syncs[i] = SEND_FLAGS(c, gleamStreamSync, FRAME_WANTS_REPLY, NULL, .stream = s);
+	for (unsigned i = 0; i < 5000 && ring_tail(&c->c2n) != c->c2n.at; i++)
+		pause_ms(1);
+	CHECK_EQUAL(ring_tail(&c->c2n), c->c2n.at);
+	settle(c);
+	CHECK(!have_reply(c, syncs[0]));
+	c->fake.release(1);
+	for (unsigned i = 0; i < 16; i++) {
+		CHECK_EQUAL(wait_reply(c, syncs[i], NULL), 0);
+		/* Bytes and word are there before. */
+		CHECK(have_notice(c, NOTICE_LANDED));
+		CHECK(reached(c, 1, last));
+	}
+	CHECK_EQUAL(shm_down(&c->shm)[6 * MIB + 4095], 0x5a);
+	/* The copy's, and where the worker had nothing else to do meanwhile one behind each launch. */
+	CHECK(c->fake.calls("cuStreamWriteValue32_v2") - before >= 1);
+	CHECK(c->fake.calls("cuStreamWriteValue32_v2") - before <= 3);
+}
+
 /* The arena many times round, with pieces that do not fit its end. */
 static void arena_goes_round(struct client *c)
 {
@@ -596,6 +632,7 @@ static void load_again_is_waited_for_by_what_follows(struct client *c)
 	}
 IN_CHILD(upload_waits_for_its_landing, NULL)
 IN_CHILD(late_copy_lands_before_its_progress, NULL)
+IN_CHILD(synchronise_waits_for_the_copys_write, NULL)
 IN_CHILD(arena_goes_round, NULL)
 IN_CHILD(passed_over_room_is_free_at_once, NULL)
 IN_CHILD(rows_are_copied_with_their_pitch, NULL)
@@ -618,6 +655,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_upload_waits_for_its_landing),
 		cmocka_unit_test(test_late_copy_lands_before_its_progress),
+		cmocka_unit_test(test_synchronise_waits_for_the_copys_write),
 		cmocka_unit_test(test_arena_goes_round),
 		cmocka_unit_test(test_passed_over_room_is_free_at_once),
 		cmocka_unit_test(test_rows_are_copied_with_their_pitch),

@@ -39,6 +39,7 @@ $(eval $(call unit,test_words,tests/unit/test_words.c))
 $(eval $(call unit,test_conf,tests/unit/test_conf.c broker/lib/conf.c broker/lib/key.c broker/lib/fd.c broker/lib/log.c \
 	broker/core/address.c,-linih))
 $(eval $(call unit,test_pings,tests/unit/test_pings.c broker/core/pings.c))
+$(eval $(call unit,test_lane_choice,tests/unit/test_lane_choice.c))
 $(eval $(call unit,test_small,tests/unit/test_small.c broker/core/small.c broker/lib/ring.c broker/lib/shm.c broker/lib/fd.c))
 $(eval $(call unit,test_work,tests/unit/test_work.c broker/node/work.c broker/lib/ring.c $(O)/gen/ops.c))
 $(eval $(call unit,test_gpus,tests/unit/test_gpus.c broker/node/gpus.c broker/lib/visible.c))
