@@ -23,8 +23,10 @@
 #include "libgleamcuda/context.h"
 #include "libgleamcuda/exposed.h"
 #include "libgleamcuda/graph.h"
+#include "libgleamcuda/late.h"
 #include "libgleamcuda/log.h"
 #include "libgleamcuda/region.h"
+#include "libgleamcuda/service.h"
 #include "libgleamcuda/session.h"
 #include "libgleamcuda/stream.h"
 
@@ -40,9 +42,7 @@ struct hostfunc {
 	CUstream stream; /* as the program named it, for the callback */
 	uint64_t handle; /* of the stream */
 	void *user;
-	/* host data that was on its way on the stream when it was sent: natively it has arrived when the function runs */
-	struct stream *behind; /* type-stable */
-	uint64_t seq;
+	struct stream *behind; /* the stream; type-stable */
 };
 
 /* A thread, and what it has to run. */
@@ -175,8 +175,14 @@ void hostfunc_go(struct hostfunc *stop)
 
 static void run(struct hostfunc *f)
 {
-	if (!f->failed)
-		stream_landed_wait(f->behind, f->seq);
+	/*
+	 * Host data of all that comes before it: the worker counts what it sends, and told the count before it said that this is due. Not of
+	 * streams by their rules, as a wait for a stream does: what stands behind a function that this one keeps waiting never comes.
+	 */
+	if (!f->failed && late_any()) {
+		service_settle(f->session);
+		late_told_wait(f->session);
+	}
 	if (f->relay) {
 		f->relay(f, f->failed, f->user);
 		return;
@@ -300,7 +306,6 @@ static CUresult hostfunc_send(struct call *call, struct hostfunc *f, uint64_t st
 	}
 	f->handle = stream;
 	f->session = call->session;
-	f->seq = __atomic_load_n(&f->behind->last_seq, __ATOMIC_ACQUIRE);
 	pthread_mutex_lock(&lock);
 	result = over[call->session->index] ? session_death(call->session) : start_locked(f->relay ? &relays : &program);
 	if (!result) {

@@ -307,6 +307,46 @@ static void legacy_check(void)
 	MUST(cuMemFreeHost(seen));
 }
 
+/*
+ * A copy to the host that stands behind a function which becomes due later, on a blocking stream; a function of another one is not before it, nor
+ * behind it, also when the legacy stream has got something to do since.
+ */
+static void unrelated_check(void)
+{
+	CUstream late = stream_new(), copies, calls;
+	unsigned int *seen = words_new(1);
+	CUevent event = event_new();
+	struct line line = { 0 }, line_late = { 0 };
+	struct step steps[] = {
+		{ .line = &line_late, .number = 0, .behind = &line, .behind_ran = 1 },
+		{ .line = &line, .number = 0 },
+		{ .line = &line, .number = 1, .sees = &seen[0], .want = 41 },
+	};
+	CUdeviceptr data;
+
+	MUST(cuStreamCreate(&copies, CU_STREAM_DEFAULT));
+	MUST(cuStreamCreate(&calls, CU_STREAM_DEFAULT));
+	MUST(cuMemAlloc(&data, 8));
+	MUST(cuMemsetD32(data, 41, 2));
+	MUST(cuCtxSynchronize());
+	busy(late, 100);
+	function_on(late, &steps[0]);
+	wait_for(copies, event, late);
+	MUST(cuMemcpyDtoHAsync(seen, data, 4, copies));
+	function_on(calls, &steps[1]);
+	MUST(cuMemcpyDtoDAsync(data + 4, data, 4, NULL));
+	function_on(calls, &steps[2]);
+	MUST(cuCtxSynchronize());
+	CHECK(is_right(&line_late, 1), "a function that is due later");
+	CHECK(is_right(&line, 2), "functions of a stream that has nothing to do with it");
+	MUST(cuStreamDestroy(late));
+	MUST(cuStreamDestroy(copies));
+	MUST(cuStreamDestroy(calls));
+	MUST(cuEventDestroy(event));
+	MUST(cuMemFree(data));
+	MUST(cuMemFreeHost(seen));
+}
+
 /* Memory that the host and the device share: each function finds what the one before has written, and a kernel what the last has. */
 static void shared_check(void)
 {
@@ -392,6 +432,7 @@ int main(int argc, char **argv)
 	work_check();
 	records_check();
 	legacy_check();
+	unrelated_check();
 	shared_check();
 	graphs_check();
 	return prog_end();
