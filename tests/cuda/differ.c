@@ -4,7 +4,7 @@
  * hash of all result codes and of all memory. Run twice, directly on a driver and through Gleam, the lines are the same
  * (tests/cuda/differ.py does that, and makes a program that differs smaller). See differ.h.
  *
- *	differ [--seed N] [--count M] [--steps K] [--real] [--no-graphs] [--words] [--shared] [--trace] [--print]
+ *	differ [--seed N] [--count M] [--steps K] [--real] [--no-graphs] [--words] [--shared] [--callbacks] [--trace] [--print]
  *	differ --play FILE... [--mend] [--trace] [--print]
  *
  * --real leaves out what may crash a real driver, and what it orders otherwise; --print shows the program and runs nothing; --trace shows what came of
@@ -103,7 +103,7 @@ int main(int argc, char **argv)
 		{ "words", no_argument, NULL, 'w' },	   { "no-graphs", no_argument, NULL, 'g' },
 		{ "trace", no_argument, NULL, 't' },	   { "shared", no_argument, NULL, 'd' },
 		{ "print", no_argument, NULL, 'p' },	   { "play", no_argument, NULL, 'f' },
-		{ "parts", no_argument, NULL, 'a' },
+		{ "parts", no_argument, NULL, 'a' },	   { "callbacks", no_argument, NULL, 'b' },
 		{ "mend", no_argument, NULL, 'm' },	   { "hang", required_argument, NULL, 'h' },
 		{ NULL, 0, NULL, 0 },
 	};
@@ -137,6 +137,9 @@ int main(int argc, char **argv)
 		case 'd':
 			make.shared = true;
 			break;
+		case 'b':
+			make.callbacks = true;
+			break;
 		case 't':
 			traced = true;
 			break;
@@ -156,7 +159,7 @@ int main(int argc, char **argv)
 			mend = true;
 			break;
 		default:
-			fprintf(stderr, "usage: differ [--seed N] [--count M] [--steps K] [--real] [--no-graphs] [--words] [--shared] [--trace] "
+			fprintf(stderr, "usage: differ [--seed N] [--count M] [--steps K] [--real] [--no-graphs] [--words] [--shared] [--callbacks] [--trace] "
 					"[--parts] [--print] | --play FILE... [--mend] [--trace] [--print]\n");
 			return 2;
 		}

@@ -47,6 +47,7 @@
 	X(SET2D, "set2d", "buf off pitch bits value count rows stream form")                                  \
 	X(LAUNCH, "launch", "module function buf off words value src soff ns stream form")                    \
 	X(HOSTFUNC, "hostfunc", "cell value stream form")                                                     \
+	X(HOSTLOOK, "hostlook", "cell host off size stream form")                                             \
 	X(WRITE_VALUE, "write-value", "buf off value stream form")                                            \
 	X(STREAM_NEW, "stream-new", "stream flags priority")                                                  \
 	X(STREAM_END, "stream-end", "stream")                                                                 \
@@ -174,6 +175,7 @@ struct make_options {
 	bool graphs; /* by node calls, and captures */
 	bool words;  /* stream words */
 	bool shared;	    /* managed and mapped memory, which both sides touch */
+	bool callbacks;	    /* runs of host functions behind events of a stream that computes */
 	bool real; /* leaves out what may crash a real driver */
 };
 

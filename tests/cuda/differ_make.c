@@ -564,6 +564,49 @@ static void step_touch(struct maker *k, int thread)
 	}
 }
 
+/*
+ * What some frameworks do with each computation: a stream computes, and another has a function behind each event of it. Each looks at other
+ * bytes, and all change one cell, so that their order shows; now and then something else comes between.
+ */
+static void step_callbacks(struct maker *k, int thread)
+{
+	int compute = stream_draw(k), calls = stream_draw(k), event = event_draw(k), buf = buf_draw(k), host = host_draw(k);
+	size_t a = model_buf_size(k->model, buf), b = model_host_size(k->model, host);
+	int64_t count = 2 + (int64_t)roll(k, 8), size = (int64_t)((a < b ? a : b) / (size_t)count) & ~3ll, cell = (int64_t)roll(k, DIFFER_CELLS);
+	bool looks = size && model_host_pinned(k->model, host);
+
+	for (int64_t i = 0; i < count; i++) {
+		int64_t form = form_draw(k, compute) & ~(int64_t)FORM_SYNC;
+
+		if (looks)
+			emit(k, (struct op){ .thread = (uint8_t)thread, .kind = OP_DOWN, .a = { buf, i * size, size, host, i * size, compute, form } });
+		if (roll(k, 8) == 0)
+			compute = stream_draw(k);
+		emit(k, (struct op){ .thread = (uint8_t)thread, .kind = OP_RECORD, .a = { event, compute, 0 } });
+		if (roll(k, 12) == 0)
+			event = event_draw(k);
+		emit(k, (struct op){ .thread = (uint8_t)thread, .kind = OP_WAIT, .a = { event, calls, 0 } });
+		form = form_draw(k, calls) & ~(int64_t)FORM_SYNC;
+		if (looks)
+			emit(k, (struct op){ .thread = (uint8_t)thread, .kind = OP_HOSTLOOK, .a = { cell, host, i * size, size, calls, form } });
+		else
+			emit(k, (struct op){ .thread = (uint8_t)thread, .kind = OP_HOSTFUNC, .a = { cell, i, calls, form } });
+		switch (roll(k, 24)) {
+		case 0:
+			step_launch(k, thread);
+			break;
+		case 1:
+			step_order(k, thread);
+			break;
+		case 2:
+			calls = stream_draw(k);
+			break;
+		default:
+			break;
+		}
+	}
+}
+
 static void step(struct maker *k)
 {
 	int thread = (int)roll(k, DIFFER_THREADS);
@@ -573,6 +616,8 @@ static void step(struct maker *k)
 		(roll(k, 2) ? step_graph : step_capture)(k, thread);
 	else if (k->options->shared && roll(k, 8) == 0)
 		step_touch(k, thread);
+	else if (k->options->callbacks && roll(k, 5) == 0)
+		step_callbacks(k, thread);
 	else if (way < 9)
 		step_buf(k, thread);
 	else if (way < 14)

@@ -399,6 +399,13 @@ static void use_of(const struct model *m, const struct op *op, struct use *u)
 			break;
 		touch(u, false, SPACE_CELL + (int)a[0], true, 0, 1);
 		break;
+	case OP_HOSTLOOK:
+		u->valid = in(a[0], DIFFER_CELLS) && in(a[1], DIFFER_HOSTS) && m->hosts[a[1]].how != HOST_PAGEABLE && queue(m, u, op, a[4]) &&
+			   host_side(m, u, a[1], a[2], a[3], false, false);
+		if (!u->valid)
+			break;
+		touch(u, false, SPACE_CELL + (int)a[0], true, 0, 1);
+		break;
 	case OP_WRITE_VALUE:
 		u->valid = a[1] % 4 == 0 && queue(m, u, op, a[3]) && span(m, u, a[0], a[1], 4, true);
 		break;

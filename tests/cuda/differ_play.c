@@ -366,6 +366,8 @@ static int capture_run(const struct op *op)
 struct due {
 	uint64_t *cell;
 	uint64_t value;
+	const uint8_t *bytes; /* NULL: it looks at nothing */
+	size_t size;
 };
 /* Of each host function; they outlive their program's operations by no more than its last wait. */
 static struct due dues[DIFFER_OPS];
@@ -374,6 +376,8 @@ static void due_run(void *user)
 {
 	struct due *due = user;
 
+	if (due->bytes)
+		due->value = differ_hash(due->bytes, due->size);
 	*due->cell = differ_mix(*due->cell, due->value);
 }
 
@@ -386,16 +390,26 @@ static void callback_run(CUstream stream, CUresult status, void *user)
 	due_run(user);
 }
 
-static int hostfunc_run(const struct op *op, uint32_t index)
+static int due_add(struct due *due, int64_t stream, int64_t form)
 {
-	struct due *due = &dues[index];
 	CUstream s;
-	bool ptsz = stream_named(op->a[2], op->a[3], &s);
+	bool ptsz = stream_named(stream, form, &s);
 
-	*due = (struct due){ &p.cells[op->a[0]], (uint64_t)op->a[1] };
-	if (op->a[3] & FORM_UNIFIED)
+	if (form & FORM_UNIFIED)
 		return STREAM_CALL(cuStreamAddCallback, cuStreamAddCallback_ptsz, s, callback_run, due, 0);
 	return STREAM_CALL(cuLaunchHostFunc, cuLaunchHostFunc_ptsz, s, due_run, due);
+}
+
+static int hostfunc_run(const struct op *op, uint32_t index)
+{
+	dues[index] = (struct due){ .cell = &p.cells[op->a[0]], .value = (uint64_t)op->a[1] };
+	return due_add(&dues[index], op->a[2], op->a[3]);
+}
+
+static int hostlook_run(const struct op *op, uint32_t index)
+{
+	dues[index] = (struct due){ .cell = &p.cells[op->a[0]], .bytes = p.hosts[op->a[1]].bytes + op->a[2], .size = (size_t)op->a[3] };
+	return due_add(&dues[index], op->a[4], op->a[5]);
 }
 
 static void host_pattern(uint8_t *bytes, size_t size, uint64_t value)
@@ -683,6 +697,8 @@ static int op_run(const struct op *op, uint32_t index, uint64_t *value_out)
 		return launch_run(op);
 	case OP_HOSTFUNC:
 		return hostfunc_run(op, index);
+	case OP_HOSTLOOK:
+		return hostlook_run(op, index);
 	case OP_WRITE_VALUE:
 		ptsz = stream_named(a[3], a[4], &s);
 		return STREAM_CALL(cuStreamWriteValue32_v2, cuStreamWriteValue32_v2_ptsz, s,

@@ -25,6 +25,8 @@ if ! "${differ[@]}" --seeds "${DIFFER_SEEDS:-1:400}" --seconds 30 | tee "$TMP/di
 		say "seed $seed differed once and not again"
 	done
 fi
+# Runs of host functions behind events of a stream that computes, each of which looks at bytes that have just come.
+"${differ[@]}" --option=--callbacks --seeds 1:300 --seconds 10 || fail "with runs of host functions"
 path_down
 
 # A driver that waits for the context's work now and then, in calls that are not known for it: nobody stands still for that.
