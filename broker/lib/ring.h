@@ -54,6 +54,16 @@ static inline void ring_commit(struct ring *ring, uint32_t size)
 	ring->at += RING_ALIGN(size);
 }
 
+/*
+ * Shows what was committed, and leaves a consumer asleep: for those who look without having slept. Unless one of them is known to come, the caller
+ * follows with ring_nudge_fd() or ring_nudge_futex().
+ */
+static inline void ring_show(struct ring *ring)
+{
+	/* Pairs with the acquire of head in ring_look(): the bytes are there before the position. */
+	__atomic_store_n(&ring->ctl->head, ring->at, __ATOMIC_RELEASE);
+}
+
 /* Shows what was committed. True: the consumer slept, and the caller must wake it. */
 static inline bool ring_publish(struct ring *ring)
 {

@@ -157,7 +157,8 @@ struct client {
 	pthread_mutex_t deliver_lock;
 	/* guarded by deliver_lock: lanes deliver, too */
 	struct ring n2c; /* we produce */
-	struct loop_flush ring_flush; /* queued: its service thread sleeps and is to be woken, see client_ring() */
+	struct loop_flush ring_flush; /* queued: its service thread is to be woken if it sleeps, see client_ring(); control thread */
+	bool ring_bell; /* it is for more than landings */
 	struct ring overflow_in; /* notices that wait for room there: in the memory, so that they outlive us */
 	struct ring overflow_out;
 	struct journal_seen seen;

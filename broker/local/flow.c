@@ -410,6 +410,7 @@ static bool overflow_is_empty(const struct client *client)
 /* -EAGAIN: no room. */
 static int notice_ring_locked(struct client *client, const struct baton_frame *from, const uint8_t *frame, uint32_t size)
 {
+	struct frame_hdr hdr;
 	uint8_t *room;
 	int err = ring_reserve(&client->n2c, size, &room);
 
@@ -422,20 +423,31 @@ static int notice_ring_locked(struct client *client, const struct baton_frame *f
 	 * Shown at once: a reply may be next, and its caller looks for what came before. The service thread is woken behind that, where we may (the control
 	 * thread): whoever waits takes what has landed himself.
 	 */
-	if (!ring_publish(&client->n2c))
+	ring_show(&client->n2c);
+	if (!from || from->number) {
+		ring_nudge_futex(client->n2c.ctl);
 		return 0;
-	if (from && !from->number)
-		loop_flush_later(client->loop, &client->ring_flush);
-	else
-		ring_wake_futex(client->n2c.ctl);
+	}
+	memcpy(&hdr, frame, sizeof(hdr));
+	client->ring_bell |= hdr.op != NOTICE_LANDED;
+	loop_flush_later(client->loop, &client->ring_flush);
 	return 0;
+}
+
+/* Who has waited for it takes what has landed before himself (service_settle() in the library): nobody else is woken for that. */
+static void flow_settled(struct client *client, const struct baton_frame *from, const struct frame_hdr *reply)
+{
+	if (from->number || client->ring_bell || (reply->op != OP_gleamStreamSync && reply->op != OP_gleamContextSync))
+		return;
+	loop_flush_forget(client->loop, &client->ring_flush);
 }
 
 void client_ring_run(struct loop_flush *flush)
 {
 	struct client *client = (struct client *)((char *)flush - offsetof(struct client, ring_flush));
 
-	ring_wake_futex(client->n2c.ctl);
+	client->ring_bell = false;
+	ring_nudge_futex(client->n2c.ctl);
 }
 
 void client_ring(struct client *client)
@@ -483,6 +495,8 @@ static int flow_word_locked(struct client *client, const struct baton_frame *fro
 		return notice_word(client, from, hdr, &r);
 	flow_do(client, from, BATON_REPLY, hdr->seq, hdr->slot, 0);
 	err = session_reply_post(&client->mirror.shm, frame);
+	if (!err)
+		flow_settled(client, from, hdr);
 	return err == -ENOENT ? 0 : err; /* nobody waits for it any more */
 }
 

@@ -9,6 +9,7 @@
 #include "broker/lib/futex.h"
 #include "broker/lib/slot.h"
 #include "broker/worker/note.h"
+#include "gen/ops.h"
 
 /* The client's own fault, or no memory: it alone loses its session. */
 static void direct_failed(struct worker *w, const char *what)
@@ -46,6 +47,12 @@ static bool direct_word(struct worker *w, const struct frame_hdr *hdr, const uin
 	}
 }
 
+/* Who has waited for this takes what has landed before himself (service_settle() in the library): nobody else is woken for that. */
+static bool direct_settles(const struct frame_hdr *reply)
+{
+	return reply->op == OP_gleamStreamSync || reply->op == OP_gleamContextSync;
+}
+
 /* 0, -EAGAIN when there is no room now, -EPROTO when the client's end of the ring is nonsense. */
 static int direct_show(struct worker *w, const uint8_t *frame)
 {
@@ -57,6 +64,8 @@ static int direct_show(struct worker *w, const uint8_t *frame)
 	if (hdr.kind == FRAME_REPLY) {
 		/* -ENOENT: nobody waits for it any more. */
 		err = session_reply_post(&w->shm, frame);
+		if (!err && direct_settles(&hdr) && !w->direct_bell)
+			__atomic_store_n(&w->direct_ring, false, __ATOMIC_RELAXED);
 		return err == -ENOENT ? 0 : err;
 	}
 	if (direct_word(w, &hdr, frame + sizeof(hdr)))
@@ -66,9 +75,11 @@ static int direct_show(struct worker *w, const uint8_t *frame)
 		return err;
 	memcpy(room, frame, hdr.size);
 	ring_commit(&w->n2c, hdr.size);
-	/* The client finds it from here on, if it looks. Its thread that sleeps is woken when the word or reply behind it is there. */
-	if (ring_publish(&w->n2c))
-		__atomic_store_n(&w->direct_bell, true, __ATOMIC_RELAXED);
+	/* The client finds it from here on, if it looks. Its thread that sleeps is woken when the word or reply behind it is there, if at all. */
+	ring_show(&w->n2c);
+	if (hdr.op != NOTICE_LANDED)
+		w->direct_bell = true;
+	__atomic_store_n(&w->direct_ring, true, __ATOMIC_RELAXED);
 	return 0;
 }
 
@@ -126,10 +137,11 @@ void direct_post_locked(struct worker *w, const struct frame_hdr *hdr, const str
 
 void direct_ring_locked(struct worker *w)
 {
-	if (!w->direct_bell)
+	if (!w->direct_ring)
 		return;
-	__atomic_store_n(&w->direct_bell, false, __ATOMIC_RELAXED);
-	ring_wake_futex(w->n2c.ctl);
+	__atomic_store_n(&w->direct_ring, false, __ATOMIC_RELAXED);
+	w->direct_bell = false;
+	ring_nudge_futex(w->n2c.ctl);
 }
 
 void direct_flush_locked(struct worker *w)

@@ -116,7 +116,7 @@ void post_show(struct worker *w)
 
 	held = false;
 	if (__atomic_load_n(&w->direct, __ATOMIC_RELAXED)) {
-		if (!__atomic_load_n(&w->direct_bell, __ATOMIC_RELAXED))
+		if (!__atomic_load_n(&w->direct_ring, __ATOMIC_RELAXED))
 			return;
 		pthread_mutex_lock(&w->post_lock);
 		direct_ring_locked(w);

@@ -325,11 +325,12 @@ struct worker {
 	uint8_t *overflow;     /* of direct.h: frames that wait for room */
 	uint32_t overflow_size;
 	uint32_t overflow_max;
+	bool direct_bell; /* direct_ring is for more than landings */
 
 	/* atomic */
 	bool direct; /* the client shares our memory; set before its first answer, then only read */
 	bool direct_waiting;
-	bool direct_bell; /* written with post_lock held: the client's service thread sleeps, and is to be woken */
+	bool direct_ring; /* written with post_lock held: the client's service thread is to be woken, if it sleeps */
 	uint32_t direct_failed;
 
 	pthread_t completion;

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "broker/worker/direct.h"
+#include "gen/ops.h"
 #include "tests/lib/fdcheck.h"
 
 #define PAYLOAD 1000u
@@ -147,6 +148,48 @@ static void test_the_sleeper_is_woken_behind(void **state)
 	assert_int_equal(w.header->n2c.bell, bell + 1);
 }
 
+/* Landings that somebody takes who gets his answer behind them; others wake the sleeper, and so does all else. */
+static void test_landings_before_an_answer(void **state)
+{
+	static const struct {
+		enum notice first, second;
+		uint16_t op; /* of an answer behind them; 0: none */
+		bool wakes;
+	} cases[] = {
+		{ NOTICE_LANDED, NOTICE_LANDED, OP_gleamStreamSync, false },
+		{ NOTICE_LANDED, NOTICE_LANDED, OP_gleamContextSync, false },
+		{ NOTICE_LANDED, NOTICE_LANDED, OP_gleamMemInfo, true },
+		{ NOTICE_LANDED, NOTICE_LANDED, 0, true },
+		{ NOTICE_PRINT, NOTICE_LANDED, OP_gleamStreamSync, true },
+		{ NOTICE_LANDED, NOTICE_HOST_CALL, OP_gleamStreamSync, true },
+	};
+
+	for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		struct frame_hdr answer = { .size = sizeof(answer) + 4, .op = cases[i].op, .kind = FRAME_REPLY, .slot = 5, .seq = 9 };
+		uint32_t payload[2] = { 0 }, bell = w.header->n2c.bell;
+		struct frame_hdr hdr;
+		const uint8_t *frame;
+
+		assert_true(ring_sleep_begin(&library));
+		notice(cases[i].first, 1, payload, sizeof(payload));
+		notice(cases[i].second, 2, payload, sizeof(payload));
+		shm_slot(&w.shm, 5)->seq = 9;
+		shm_slot(&w.shm, 5)->state = SLOT_SENT;
+		if (answer.op)
+			direct_post_locked(&w, &answer, NULL, payload, 4);
+		direct_ring_locked(&w);
+		assert_int_equal(w.header->n2c.bell, bell + cases[i].wakes);
+		/* Who isn't woken is still known to sleep. */
+		assert_int_equal(w.header->n2c.sleeping, !cases[i].wakes);
+		for (unsigned n = 0; n < 2; n++) {
+			assert_int_equal(ring_peek(&library, &hdr, &frame), 1);
+			ring_next(&library, &hdr);
+		}
+		ring_release(&library);
+		ring_sleep_end(&library);
+	}
+}
+
 static void test_a_client_that_never_reads(void **state)
 {
 	uint8_t payload[60000] = { 0 };
@@ -176,6 +219,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_replies_and_words, begin, end),
 		cmocka_unit_test_setup_teardown(test_notices_that_wait_for_room, begin, end),
 		cmocka_unit_test_setup_teardown(test_the_sleeper_is_woken_behind, begin, end),
+		cmocka_unit_test_setup_teardown(test_landings_before_an_answer, begin, end),
 		cmocka_unit_test_setup_teardown(test_a_client_that_never_reads, begin, end),
 		cmocka_unit_test_setup_teardown(test_a_client_that_writes_nonsense, begin, end),
 	};
