@@ -282,6 +282,48 @@ int fatbin_entry_unpack(const struct fatbin_entry *entry, void *buffer, size_t s
 	return 0;
 }
 
+static int zstd_head(const struct fatbin_entry *entry, void *buffer, size_t size, size_t *size_out)
+{
+	ZSTD_inBuffer in = { .src = entry->payload, .size = entry->payload_size };
+	ZSTD_outBuffer out = { .dst = buffer, .size = size };
+	ZSTD_DCtx *context = ZSTD_createDCtx();
+	size_t left = 1, before;
+
+	if (!context)
+		return -ENOMEM;
+	do {
+		before = in.pos + out.pos;
+		left = ZSTD_decompressStream(context, &out, &in);
+	} while (!ZSTD_isError(left) && left && out.pos < size && in.pos + out.pos > before);
+	ZSTD_freeDCtx(context);
+	if (ZSTD_isError(left) || out.pos < size)
+		return -EBADMSG;
+	*size_out = size;
+	return 0;
+}
+
+int fatbin_entry_unpack_head(const struct fatbin_entry *entry, void *buffer, size_t size, size_t *size_out)
+{
+	int got;
+
+	if (size >= entry->unpacked_size)
+		return fatbin_entry_unpack(entry, buffer, size, size_out);
+	if (!entry->packed) {
+		memcpy(buffer, entry->payload, size);
+		*size_out = size;
+		return 0;
+	}
+	if (entry->flags & FATBIN_FLAG_ZSTD)
+		return zstd_head(entry, buffer, size, size_out);
+	if (entry->payload_size > LZ4_MAX_INPUT_SIZE || size > INT32_MAX)
+		return -EBADMSG;
+	got = LZ4_decompress_safe_partial((const char *)entry->payload, buffer, (int)entry->payload_size, (int)size, (int)size);
+	if (got < 0 || (size_t)got != size)
+		return -EBADMSG;
+	*size_out = size;
+	return 0;
+}
+
 bool fatbin_entry_fits(const struct fatbin_entry *entry, int major, int minor)
 {
 	uint32_t entry_major = entry->arch / 10, entry_minor = entry->arch % 10;

@@ -111,6 +111,9 @@ int fatbin_iter_next(struct fatbin_iter *iter, struct fatbin_entry *entry_out);
  */
 int fatbin_entry_unpack(const struct fatbin_entry *entry, void *buffer, size_t size, size_t *size_out);
 
+/* The same of the first @size bytes only, or of all if there are fewer: *@size_out of them. -EBADMSG, -ENOMEM. */
+int fatbin_entry_unpack_head(const struct fatbin_entry *entry, void *buffer, size_t size, size_t *size_out);
+
 /* Whether a device of compute capability @major.@minor can run this entry: cubin, or PTX through its compiler. */
 bool fatbin_entry_fits(const struct fatbin_entry *entry, int major, int minor);
 
@@ -144,6 +147,12 @@ int fatbin_kernel_params(const void *elf, size_t size, const char *kernel, struc
 
 /* Calls @each for the name of every kernel (.nv.info.<name>) of a cubin until it returns nonzero, which is returned. */
 int fatbin_kernels(const void *elf, size_t size, int (*each)(void *user, const char *name), void *user);
+
+/*
+ * Where the symbol table of a cubin begins, from its first @size bytes: NVIDIA's linker has it behind the names of sections and symbols, before
+ * everything else, so that all names are in front of it. -ENODATA: it isn't to be seen in them.
+ */
+int fatbin_elf_symbols(const void *head, size_t size, size_t *offset_out);
 
 /* sm number of a cubin, 90 for sm_90; -EBADMSG where it is no CUDA ELF. */
 int fatbin_elf_arch(const void *elf, size_t size);

@@ -94,6 +94,45 @@ int fatbin_elf_extent(const uint8_t *data, uint64_t limit, uint64_t *size_out)
 	return 0;
 }
 
+#define SYMBOLS_SURE 3 /* behind the first, empty one: so many that are symbols are no text by chance */
+
+/* Names are text: what is looked at there gives a section's number, a binding or a place for the name that can't be. */
+static bool is_symbol(const Elf64_Sym *symbol, size_t names_end, uint16_t sections)
+{
+	return (symbol->st_info || symbol->st_name) && ELF64_ST_BIND(symbol->st_info) <= STB_WEAK && symbol->st_name < names_end &&
+	       (symbol->st_shndx < sections || symbol->st_shndx >= SHN_LORESERVE);
+}
+
+static bool symbols_begin(const uint8_t *at, size_t offset, uint16_t sections)
+{
+	Elf64_Sym symbols[1 + SYMBOLS_SURE];
+	static const Elf64_Sym empty;
+
+	memcpy(symbols, at, sizeof(symbols));
+	if (memcmp(&symbols[0], &empty, sizeof(empty)) != 0)
+		return false;
+	for (int i = 1; i <= SYMBOLS_SURE; i++)
+		if (!is_symbol(&symbols[i], offset, sections))
+			return false;
+	return true;
+}
+
+int fatbin_elf_symbols(const void *head, size_t size, size_t *offset_out)
+{
+	const uint8_t *data = head;
+	struct elf_view view;
+
+	if (elf_open(data, size, &view) < 0)
+		return -ENODATA;
+	for (size_t at = sizeof(Elf64_Ehdr); at <= size && size - at >= (1 + SYMBOLS_SURE) * sizeof(Elf64_Sym); at += sizeof(uint64_t))
+		/* Most places aren't empty. */
+		if (!data[at] && symbols_begin(data + at, at, view.header.e_shnum)) {
+			*offset_out = at;
+			return 0;
+		}
+	return -ENODATA;
+}
+
 int fatbin_elf_arch(const void *elf, size_t size)
 {
 	struct elf_view view;

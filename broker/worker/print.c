@@ -18,13 +18,12 @@
 #include <unistd.h>
 
 #include "broker/lib/clock.h"
-#include "broker/lib/fatbin.h"
+#include "broker/lib/fatbin_print.h"
 #include "broker/worker/note.h"
 #include "broker/worker/post.h"
 
 #define TEXT_MAX   (4u << 20)  /* kept until the next synchronise; what comes on top is dropped, and that is said */
 #define CHUNK	   (32u << 10) /* bytes of a notice */
-#define UNPACK_MAX (16u << 20) /* packed entries up to here are searched; a kernel that prints has a small image */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 /* guarded by lock */
@@ -95,36 +94,10 @@ int print_start(void)
 
 /* ---- who prints ---- */
 
-static bool names_printf(const void *bytes, size_t size)
-{
-	return memmem(bytes, size, "vprintf", 7) != NULL;
-}
-
 void print_look(const void *image, uint64_t size)
 {
-	struct fatbin_iter iter;
-	struct fatbin_entry entry;
-
-	if (__atomic_load_n(&wanted, __ATOMIC_RELAXED))
-		return;
-	if (names_printf(image, size)) {
+	if (!__atomic_load_n(&wanted, __ATOMIC_RELAXED) && fatbin_prints(image, size))
 		__atomic_store_n(&wanted, true, __ATOMIC_RELEASE);
-		return;
-	}
-	fatbin_iter_init(&iter, image, size);
-	while (fatbin_iter_next(&iter, &entry) > 0) {
-		size_t unpacked = 0;
-		uint8_t *bytes;
-
-		if (!entry.packed || entry.unpacked_size > UNPACK_MAX)
-			continue;
-		bytes = malloc(entry.unpacked_size);
-		if (!bytes)
-			return;
-		if (fatbin_entry_unpack(&entry, bytes, entry.unpacked_size, &unpacked) == 0 && names_printf(bytes, unpacked))
-			__atomic_store_n(&wanted, true, __ATOMIC_RELEASE);
-		free(bytes);
-	}
 }
 
 bool print_wanted(void)

@@ -206,12 +206,26 @@ static void check_unpack(uint64_t flag)
 	assert_int_equal(got, sizeof(text));
 	assert_memory_equal(back, text, sizeof(text));
 
+	/* Its beginning alone, in memory that is no larger. */
+	for (size_t head = 0; head <= sizeof(text); head += 1000) {
+		uint8_t *room = exact(back, head);
+
+		memset(room, 0, head);
+		assert_int_equal(fatbin_entry_unpack_head(&entry, room, head, &got), 0);
+		assert_int_equal(got, head);
+		assert_memory_equal(room, text, head);
+		free(room);
+	}
+	assert_int_equal(fatbin_entry_unpack_head(&entry, back, sizeof(back), &got), 0);
+	assert_int_equal(got, sizeof(text));
+
 	/* A claim that the stream does not keep, and a damaged stream. */
 	entry.unpacked_size = sizeof(text) - 1;
 	assert_int_equal(fatbin_entry_unpack(&entry, back, sizeof(back), &got), -EBADMSG);
 	entry.unpacked_size = sizeof(text);
 	entry.payload_size = size / 2;
 	assert_int_equal(fatbin_entry_unpack(&entry, back, sizeof(back), &got), -EBADMSG);
+	assert_int_equal(fatbin_entry_unpack_head(&entry, back, sizeof(back) - 1, &got), -EBADMSG);
 
 	/* A claim beyond any sense is refused by the walk. */
 	put64(header + 56, (uint64_t)1 << 40);

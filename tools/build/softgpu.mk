@@ -33,4 +33,5 @@ SOFTGPU_TESTS := $(patsubst tests/unit/%.c,%,$(sort $(wildcard tests/unit/test_s
 $(foreach test,$(SOFTGPU_TESTS),$(eval $(call unit,$(test),tests/unit/$(test).c tests/unit/soft_driver.c,-ldl -lm)))
 $(foreach test,$(SOFTGPU_TESTS),$(eval $(O)/tests/unit/$(test): | $(O)/lib/libsoftcuda.so))
 $(eval $(call unit,test_fatbin,tests/unit/test_fatbin.c $(FATBIN_SOURCES),$(FATBIN_LIBS)))
+$(eval $(call unit,test_fatbin_print,tests/unit/test_fatbin_print.c broker/lib/fatbin_print.c $(FATBIN_SOURCES),$(FATBIN_LIBS)))
 $(eval $(call unit,test_sampler,tests/unit/test_sampler.c broker/softgpu/soft_sampler.c,-lm))
