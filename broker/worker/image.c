@@ -10,13 +10,13 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "broker/lib/fatbin.h"
 #include "broker/worker/copy.h"
 #include "broker/worker/fault.h"
 #include "broker/worker/jit.h"
 #include "broker/worker/keep.h"
-#include "broker/worker/move_in.h"
 #include "broker/worker/move_in.h"
 #include "broker/worker/note.h"
 #include "broker/worker/post.h"
@@ -28,6 +28,9 @@
 
 #define IMAGES_MAX 64u			/* on their way at a time: one a thread that loads */
 #define IMAGES_BYTES_MAX FATBIN_IMAGE_MAX /* of all of them together */
+
+#define IMAGE_LARGE (1u << 20)
+#define HUGE_PAGE   (2u << 20)
 
 struct part {
 	struct part *next;
@@ -102,6 +105,19 @@ static void image_drop(struct worker *w, struct image **link)
 
 /* ---- arriving ---- */
 
+/* For free(). Of a large image every page would be a fault of its own: three quarters of the time in which it is copied. */
+static uint8_t *bytes_new(uint64_t size)
+{
+	void *bytes;
+
+	if (size < IMAGE_LARGE)
+		return malloc(size);
+	if (posix_memalign(&bytes, HUGE_PAGE, size))
+		return NULL;
+	madvise(bytes, size, MADV_HUGEPAGE);
+	return bytes;
+}
+
 CUresult worker_do_gleamLoadBegin(struct worker *w, struct cmd *cmd, const struct msg_gleamLoadBegin *m)
 {
 	struct image *image;
@@ -122,7 +138,7 @@ CUresult worker_do_gleamLoadBegin(struct worker *w, struct cmd *cmd, const struc
 	}
 	image = calloc(1, sizeof(*image));
 	if (image)
-		image->bytes = malloc(m->total_size + 1);
+		image->bytes = bytes_new(m->total_size + 1);
 	if (!image || !image->bytes) {
 		free(image);
 		return CUDA_SUCCESS;

@@ -2,8 +2,8 @@
 /*
  * What the driver says about a loaded image. Executor thread; see verdict_make.h.
  *
- * Asking about a function makes a lazy driver load it. So attributes of all functions are read only for images of few,
- * which are the program's own; of the large libraries' images the client asks for each function that is used.
+ * Asking about a function makes a lazy driver load it. So parameters and attributes of all functions are read only for images of few,
+ * which are the program's own; of other images the client asks for each function that is used.
  */
 #include "broker/worker/verdict_make.h"
 
@@ -14,7 +14,6 @@
 #include "broker/worker/note.h"
 #include "broker/worker/touch.h"
 
-#define ATTRIBUTES_EAGER 64u /* functions of an image whose attributes are read with the load */
 #define BLOB_FIRST 4096u
 
 /* A function of a module, or a kernel of a library. */
@@ -82,19 +81,18 @@ static const char *function_name(struct worker *w, const struct asked *f)
 	return r == CUDA_SUCCESS && name && strlen(name) <= VERDICT_NAME ? name : NULL;
 }
 
-/* @params is room for VERDICT_PARAMS. */
-static void function_put(struct worker *w, const struct asked *f, const char *name, bool params_wanted,
-			 bool attributes_wanted, struct verdict_param *params, struct writer *out)
+/* @params is room for VERDICT_PARAMS. @all: more than its name. */
+static void function_put(struct worker *w, const struct asked *f, const char *name, bool all, struct verdict_param *params, struct writer *out)
 {
 	int32_t attributes[VERDICT_ATTRIBUTES];
 	uint32_t count = 0;
 	uint32_t flags = 0;
 
-	if (params_wanted && params_read(w, f, params, &count))
+	if (all && params_read(w, f, params, &count))
 		flags |= VERDICT_HAS_PARAMS;
 	else
 		count = 0;
-	if (attributes_wanted && attributes_read(w, f, attributes))
+	if (all && attributes_read(w, f, attributes))
 		flags |= VERDICT_HAS_ATTRIBUTES;
 	verdict_function_put(out, name, params, count, flags, attributes);
 }
@@ -174,11 +172,11 @@ uint8_t *verdict_make(struct worker *w, CUresult code, uint64_t object, uint32_t
 			complain("function %u of an image has no name that can be told", i);
 			continue;
 		}
-		function_put(w, &f, name, count <= VERDICT_EAGER, count <= ATTRIBUTES_EAGER, params, &b.w);
+		function_put(w, &f, name, count <= VERDICT_EAGER, params, &b.w);
 		while (b.w.fault) {
 			if (!blob_grow(&b, at))
 				goto fail;
-			function_put(w, &f, name, count <= VERDICT_EAGER, count <= ATTRIBUTES_EAGER, params, &b.w);
+			function_put(w, &f, name, count <= VERDICT_EAGER, params, &b.w);
 		}
 		v.function_count++;
 	}
@@ -202,15 +200,13 @@ fail:
 }
 
 /* What is asked about a function, whatever the answers are. */
-static void function_ask(struct worker *w, const struct asked *f, bool params_wanted, bool attributes_wanted, struct verdict_param *params)
+static void function_ask(struct worker *w, const struct asked *f, struct verdict_param *params)
 {
 	int32_t attributes[VERDICT_ATTRIBUTES];
 	uint32_t count;
 
-	if (params_wanted)
-		params_read(w, f, params, &count);
-	if (attributes_wanted)
-		attributes_read(w, f, attributes);
+	params_read(w, f, params, &count);
+	attributes_read(w, f, attributes);
 }
 
 void verdict_touch(struct worker *w, uint64_t object, uint32_t device)
@@ -226,8 +222,8 @@ void verdict_touch(struct worker *w, uint64_t object, uint32_t device)
 			struct asked f = { .kernel = type == OBJECT_LIBRARY, .function = list[i], .kernel_of = list[i],
 					   .device = w->devices[device] };
 
-			if (function_name(w, &f))
-				function_ask(w, &f, count <= VERDICT_EAGER, count <= ATTRIBUTES_EAGER, params);
+			if (function_name(w, &f) && count <= VERDICT_EAGER)
+				function_ask(w, &f, params);
 		}
 	free(list);
 	free(params);
@@ -246,7 +242,7 @@ CUresult verdict_function_touch(struct worker *w, uint64_t object, void *driver,
 	CUresult r = params ? function_find(w, &f, driver, name) : CUDA_ERROR_OUT_OF_MEMORY;
 
 	if (r == CUDA_SUCCESS)
-		function_ask(w, &f, true, true, params);
+		function_ask(w, &f, params);
 	free(params);
 	return r;
 }
@@ -262,7 +258,7 @@ CUresult verdict_function_make(struct worker *w, uint64_t object, void *driver, 
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	r = function_find(w, &f, driver, name);
 	if (r == CUDA_SUCCESS) {
-		function_put(w, &f, name, true, true, params, out);
+		function_put(w, &f, name, true, params, out);
 		keep_touch(w, w->cmd ? w->cmd->hdr->ctx : CTX_NONE, object, TOUCH_NAMED, name);
 	}
 	free(params);
