@@ -2,7 +2,7 @@
 /*
  * Host functions of streams that wait for others by events: what JAX does, with a function behind each computation on a stream of its
  * own, which otherwise only waits for events of the one that computes. Each has to run in its stream's order and behind the work that it
- * waits for, whatever stands between two of them. `callbacks deep COUNT` says how long so many of them took.
+ * waits for, whatever stands between two of them. `callbacks deep COUNT [ROUNDS]` says how long so many of them took.
  */
 #include <pthread.h>
 
@@ -418,13 +418,16 @@ int main(int argc, char **argv)
 	module = prog_module("util");
 	MUST(cuModuleGetFunction(&spin, module, "spin"));
 	MUST(cuModuleGetFunction(&fill, module, "fill"));
-	if (argc == 3 && !strcmp(argv[1], "deep")) {
+	if (argc >= 3 && !strcmp(argv[1], "deep")) {
 		unsigned int count = (unsigned int)atoi(argv[2]);
-		struct line line = { 0 };
-		double seconds = deep_run(count, &line);
 
-		CHECK(is_right(&line, count), "functions behind events of a stream that computes");
-		printf("%u functions in %.1f ms\n", count, seconds * 1e3);
+		for (int rounds = argc > 3 ? atoi(argv[3]) : 1; rounds > 0; rounds--) {
+			struct line line = { 0 };
+			double seconds = deep_run(count, &line);
+
+			CHECK(is_right(&line, count), "functions behind events of a stream that computes");
+			printf("%u functions in %.1f ms\n", count, seconds * 1e3);
+		}
 		return prog_end();
 	}
 	deep_check();
