@@ -275,6 +275,51 @@ static void others_go_on(const struct gpu *one, const struct gpu *two)
 	MUST(cuEventDestroy(late));
 }
 
+/* What a function has found, and when. */
+struct found {
+	const uint32_t *word;
+	uint32_t value;
+	uint32_t *order; /* how many ran before it */
+	uint32_t ran;
+};
+
+static void find(void *user)
+{
+	struct found *found = user;
+
+	found->value = __atomic_load_n(found->word, __ATOMIC_ACQUIRE);
+	found->ran = (*found->order)++;
+}
+
+/* Functions of a stream that waits for events of the other GPU, with nothing else between them: each comes behind its own. */
+static void functions_behind_the_other(const struct gpu *one, const struct gpu *two)
+{
+	enum { FUNCTIONS = 12 };
+	struct found found[FUNCTIONS];
+	uint32_t order = 0, wrong = 0;
+	CUevent done;
+
+	use(one);
+	MUST(cuEventCreate(&done, CU_EVENT_DISABLE_TIMING));
+	memset(locked, 0, FUNCTIONS * 4);
+	for (uint32_t i = 0; i < FUNCTIONS; i++) {
+		found[i] = (struct found){ .word = &locked[i], .order = &order };
+		spin_on(one, one->stream, 3000000);
+		launch(one, one->fill, one->stream, one->small, 500 + i, 1);
+		MUST(cuMemcpyDtoHAsync(&locked[i], one->small, 4, one->stream));
+		MUST(cuEventRecord(done, one->stream));
+		use(two);
+		MUST(cuStreamWaitEvent(two->stream, done, 0));
+		MUST(cuLaunchHostFunc(two->stream, find, &found[i]));
+	}
+	wait_for(two);
+	for (uint32_t i = 0; i < FUNCTIONS; i++)
+		wrong += found[i].value != 500 + i || found[i].ran != i;
+	CHECK(!wrong, "%u of %u functions ran before the other GPU's work that they wait for, or out of order", wrong, FUNCTIONS);
+	use(one);
+	MUST(cuEventDestroy(done));
+}
+
 /* Kernels of both in one page-locked array, each behind the other. */
 static void locked_by_both(const struct gpu *one, const struct gpu *two)
 {
@@ -527,6 +572,8 @@ int main(int argc, char **argv)
 		part("events");
 		others_go_on(one, two);
 		part("others_go_on");
+		functions_behind_the_other(one, two);
+		part("functions_behind_the_other");
 		locked_by_both(one, two);
 		part("locked_by_both");
 		memory_of_the_other(one, two);

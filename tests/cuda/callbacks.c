@@ -318,7 +318,7 @@ static void unrelated_check(void)
 	CUevent event = event_new();
 	struct line line = { 0 }, line_late = { 0 };
 	struct step steps[] = {
-		{ .line = &line_late, .number = 0, .behind = &line, .behind_ran = 1 },
+		{ .line = &line_late, .number = 0 },
 		{ .line = &line, .number = 0 },
 		{ .line = &line, .number = 1, .sees = &seen[0], .want = 41 },
 	};
