@@ -179,6 +179,16 @@ void move_abandon(struct move *move, const char *why)
 
 /* ---- rounds ---- */
 
+/* When it has rested; every second all the same, for whoever hears of it. */
+static void move_timer_set(struct move *move, uint64_t now)
+{
+	uint64_t next = now + NS_PER_S;
+
+	if (move->stage == STAGE_REST && move->rest_ns > now && move->rest_ns < next)
+		next = move->rest_ns;
+	loop_timer_set(move->loop, &move->timer, next);
+}
+
 bool move_poll(struct move *move)
 {
 	struct client *client = move->client;
@@ -233,7 +243,7 @@ bool move_poll(struct move *move)
 			break;
 		move->rest_ns += now;
 		move->stage = STAGE_REST;
-		loop_timer_set(move->loop, &move->timer, move->rest_ns);
+		move_timer_set(move, now);
 		loop_nudge(move->loop);
 		return true;
 	case STAGE_DRAIN:
@@ -296,7 +306,7 @@ static void move_timer(void *arg)
 			  move->stage, move->last ? ", the last" : "", move->queue_size - move->queue_at, move->client->wire.at,
 			  move->client->wire.tail, move->new.at, move->new.tail, move->client->c2n.at, move->client->acknowledged,
 			  client_bulk_seen(move->client), move->bulk);
-	loop_timer_set(move->loop, &move->timer, now + NS_PER_S);
+	move_timer_set(move, now);
 	loop_nudge(move->loop);
 }
 
