@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#include "broker/lib/tsan.h"
+#include "broker/proto/space.h"
 #include "broker/softgpu/soft_array.h"
 #include "broker/softgpu/soft_map.h"
 
@@ -189,6 +191,23 @@ static CUresult gone(const char *what, uint64_t address)
 	return CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
+/* Of a device, which kernels may be writing to: whoever moves a program reads it all the same, and again when it has changed. */
+static bool on_device(uint64_t address)
+{
+	return address >= SPACE_DEVICE && address < SPACE_HOST;
+}
+
+static void row_copy(uint64_t to, uint64_t from, uint64_t width)
+{
+	bool foreign = on_device(from);
+
+	if (foreign)
+		foreign_begin();
+	memmove((void *)(uintptr_t)to, (const void *)(uintptr_t)from, width);
+	if (foreign)
+		foreign_end();
+}
+
 CUresult soft_transfer_run(const struct soft_transfer *transfer)
 {
 	CUresult result = CUDA_SUCCESS;
@@ -210,7 +229,7 @@ CUresult soft_transfer_run(const struct soft_transfer *transfer)
 			uint64_t to = transfer->to.address + z * transfer->to.slice + y * transfer->to.pitch;
 			uint64_t from = transfer->from.address + z * transfer->from.slice + y * transfer->from.pitch;
 
-			memmove((void *)(uintptr_t)to, (const void *)(uintptr_t)from, transfer->width);
+			row_copy(to, from, transfer->width);
 		}
 	}
 end:
