@@ -10,6 +10,13 @@
 
 #include "broker/proto/space.h"
 
+/* For limits of time: what runs under it takes about so many times as long. */
+#ifdef SPACE_IS_TSAN
+#define TSAN_SLOW 4u
+#else
+#define TSAN_SLOW 1u
+#endif
+
 #ifdef SPACE_IS_TSAN
 void __tsan_acquire(void *addr);
 void __tsan_release(void *addr);

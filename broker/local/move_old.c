@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "broker/lib/clock.h"
+#include "broker/lib/tsan.h"
 #include "gen/msg.h"
 #include "gen/ops.h"
 
@@ -13,7 +14,7 @@
 #define MOVE_LAST_SLICE (64u << 20)	 /* when it is held anyway */
 #define MOVE_LARGE	(256u << 20)	 /* memory that takes long enough to change meanwhile */
 #define MOVE_ROUNDS_LARGE 2u		 /* turns over that before it is held; what changes all the time never gets less */
-#define MOVE_DRAIN_NS	(5 * NS_PER_S)	 /* work that isn't done by then: the program stays where it is */
+#define MOVE_DRAIN_NS	(5 * TSAN_SLOW * NS_PER_S) /* work that isn't done by then: the program stays where it is */
 #define MOVE_HELD_NS	(1 * NS_PER_S)	 /* for work to end; then the program goes on for a moment: it may have to do something for it */
 #define MOVE_LOOK_NS	(1 * NS_PER_MS)	 /* between two looks at whether it has */
 #define MOVE_GO_ON_NS	(10 * NS_PER_MS) /* that moment */

@@ -22,7 +22,7 @@ for turn in 1 2 3; do
 		! grep -q "somebody else" "$TMP/look.out" || fail "turn $turn: $(cat "$TMP/look.out")"
 		grep -q "^7 of 7 chunks" "$TMP/look.out"
 	}
-	wait_for 5 looked || fail "turn $turn: not the whole device: $(cat "$TMP/look.out"; tail -5 "$TMP/node.log")"
+	wait_for 15 looked || fail "turn $turn: not the whole device: $(cat "$TMP/look.out"; tail -5 "$TMP/node.log")"
 done
 wait_for 10 eval '[ "$(workers)" -le "$before" ]' || fail "workers are left"
 path_down

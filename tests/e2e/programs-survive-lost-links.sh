@@ -15,8 +15,8 @@ start_bg chaos "$OUT/tests/fault/gleam-chaos" --listen 127.0.0.1:0 --target "127
 wait_for 5 grep -q listening "$TMP/chaos.log"
 trouble() { "$OUT/tests/fault/gleam-chaos" ctl "$chaos" "$@" >/dev/null; }
 PROXY=$(sed -n 's/^listening //p' "$TMP/chaos.log")
-grace=4
-[ -z "${GLEAM_LONG:-}" ] || grace=20
+grace=$(slow 4)
+[ -z "${GLEAM_LONG:-}" ] || grace=$(slow 20)
 path_up --keepalive 2 --grace $grace -- --server "gpu=127.0.0.1:$PROXY" --keepalive 1.5 --grace $grace
 went_on() { grep -c 'goes on after' "$TMP/broker.log" || true; }
 
@@ -45,11 +45,11 @@ points=12
 [ -z "${GLEAM_LONG:-}" ] || points=100
 run 1
 for ((i = 0; i < points; i++)); do
-	sleep "0.$((RANDOM % 3))$((RANDOM % 10))$((RANDOM % 10))"
+	pause "0.$((RANDOM % 3))$((RANDOM % 10))$((RANDOM % 10))"
 	if [ $((i % 4)) = 3 ]; then
 		trouble refuse
 		trouble cut
-		sleep "0.$((RANDOM % 8))"
+		pause "0.$((RANDOM % 8))"
 		trouble accept
 	else
 		trouble cut
@@ -95,7 +95,7 @@ start_bg differ python3 "$TOP/tests/cuda/differ.py" --differ "$OUT/tests/cuda/di
 	--seeds 5000:400 --seconds "${GLEAM_LONG:+6}8"
 before=$(went_on)
 while alive "$(bg_pid differ)"; do
-	sleep "0.$((RANDOM % 5 + 2))"
+	pause "0.$((RANDOM % 5 + 2))"
 	trouble cut
 done
 wait "$(bg_pid differ)" || fail "random programs: $(tail -20 "$TMP/differ.log")"
@@ -110,7 +110,7 @@ for name in "${names[@]}"; do
 	if wait "$(bg_pid "$name")"; then fail "$name goes on without a server"; fi
 	ms=$((($(now_ns) - start) / 1000000))
 	grep -q CUDA_ERROR_DEVICE_UNAVAILABLE "$TMP/$name.log" || fail "$name: $(grep -v '^step' "$TMP/$name.log" | tail -3)"
-	between "$name's end (ms)" $((grace * 1000 - 100)) "$ms" $((grace * 1000 + 1000))
+	between "$name's end (ms)" $((grace * 1000 - 100)) "$ms" $(((grace + $(slow 1)) * 1000))
 done
 say "ended $ms ms after the link, grace $grace s"
 grep -q "it did not come back within" "$TMP/broker.log" || fail "the log does not say why: $(tail -3 "$TMP/broker.log")"

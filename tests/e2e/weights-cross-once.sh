@@ -17,7 +17,7 @@ between "bytes of the first load" 33000000 "$first_sent" 45000000
 second=$(load "$TMP/model" heap)
 say "first $first s, second $second s, $(sent) bytes"
 between "bytes of the second load" 0 "$(sent)" $((first_sent / 100))
-between "second load, as part of the first" 0 "$(awk -v a="$first" -v b="$second" 'BEGIN {print b / a}')" 0.5
+between_times "second load, as part of the first" 0 "$(awk -v a="$first" -v b="$second" 'BEGIN {print b / a}')" 0.5
 # From a mapping it is told by its file, and has other chunks: once more, and then no more.
 load "$TMP/model" mapped >/dev/null
 load "$TMP/model" mapped >/dev/null

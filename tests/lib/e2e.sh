@@ -67,6 +67,13 @@ now_ns() {
 # slow SECONDS: as many as that may take here. For limits, as in timeout "$(slow 10)" COMMAND.
 slow() { echo $(($1 * E2E_SLOW)); }
 
+# pause SECONDS: sleeps for so many, times the same: for what is to come in the middle of something else.
+pause() {
+	local all=() i
+	for ((i = 0; i < E2E_SLOW; i++)); do all+=("$1"); done
+	sleep "${all[@]}"
+}
+
 # wait_for SECONDS COMMAND...: until it succeeds, tried every 20 ms. Its output is dropped. So many seconds where nothing slows it down.
 wait_for() {
 	local limit end
@@ -141,6 +148,9 @@ between() {
 	python3 -c 'import sys; sys.exit(not float(sys.argv[1]) <= float(sys.argv[2]) <= float(sys.argv[3]))' \
 		"$2" "$3" "$4" || fail "$1: $3 is not between $2 and $4"
 }
+
+# between_times WHAT LOW VALUE HIGH: the same for what was measured. A sanitizer's measures aren't asked for.
+between_times() { [ "$E2E_SLOW" != 1 ] || between "$@"; }
 
 # status_of COMMAND...: prints its exit status and drops nothing of its output ($TMP/status.out).
 status_of() {
