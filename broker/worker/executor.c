@@ -4,8 +4,7 @@
  *
  * Where a frame may wait: behind its own stream's queue, for credit, for the other side of the legacy stream's rule, for
  * an earlier parked frame that names the same event, or because its handler found no staging (CMD_PARK). A death without
- * a stream waits for all frames that were parked before it, since any of them may use the object, and so does a setting
- * under which they would run.
+ * a stream waits for all frames that were parked before it, since any of them may use the object.
  */
 #include "broker/worker/executor.h"
 
@@ -186,12 +185,6 @@ static bool stream_find(struct worker *w, const struct frame_hdr *hdr, const uin
 	return false;
 }
 
-/* Frames without a stream that have to come behind all older ones. Later ones don't wait for them: the caller of a setting does. */
-static bool waits_for_older(const struct frame_hdr *hdr)
-{
-	return frame_is_death(hdr) || hdr->op == OP_cuCtxSetLimit;
-}
-
 /* False: the session is over. */
 static bool arrive(struct worker *w, const struct frame_hdr *hdr, const uint8_t *frame)
 {
@@ -207,7 +200,7 @@ static bool arrive(struct worker *w, const struct frame_hdr *hdr, const uint8_t 
 	if (!stream_find(w, hdr, frame, &s))
 		return true;
 	if (!s) {
-		if (w->parked_count && waits_for_older(hdr) && parked_put_late(w, hdr, frame))
+		if (w->parked_count && frame_is_death(hdr) && parked_put_late(w, hdr, frame))
 			return true;
 
 		enum played played = frame_play(w, hdr, frame, NULL, NULL, false);

@@ -255,7 +255,7 @@ struct worker {
 	uint32_t stream_count;
 	struct stream *unwritten;
 	struct stream *parked_streams;
-	struct parked *late_head; /* without a stream, behind all that is parked: deaths, settings */
+	struct parked *late_head; /* without a stream, behind all that is parked: deaths of what it may use */
 	struct parked *late_tail;
 	uint64_t parked_bytes;
 	uint32_t parked_count;

@@ -605,16 +605,22 @@ EXPORT CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest)
 	return CUDA_SUCCESS;
 }
 
+static size_t stack_limit = 1024;
+
 EXPORT CUresult cuCtxGetLimit(size_t *value, CUlimit limit)
 {
 	ENTER();
-	*value = 1024u * ((unsigned int)limit + 1);
+	*value = limit == CU_LIMIT_STACK_SIZE ? stack_limit : 1024u * ((unsigned int)limit + 1);
 	return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuCtxSetLimit(CUlimit limit, size_t value)
 {
 	ENTER();
+	if (limit == CU_LIMIT_STACK_SIZE && value > 512u << 10)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (limit == CU_LIMIT_STACK_SIZE)
+		stack_limit = value;
 	return CUDA_SUCCESS;
 }
 

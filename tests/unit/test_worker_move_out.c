@@ -61,13 +61,15 @@ static void births_and_deaths(struct client *c)
 static void settings(struct client *c)
 {
 	CHECK_EQUAL(CALL(c, cuCtxSetLimit, NULL, .limit = CU_LIMIT_PRINTF_FIFO_SIZE, .value = 2 * MIB), 0);
+	/* That one is waited for (limit.c), and remembered behind that. */
+	CHECK_EQUAL(CALL(c, cuCtxSetLimit, NULL, .limit = CU_LIMIT_STACK_SIZE, .value = 8192), 0);
 	/* The same again and again is one. */
 	for (int i = 0; i < 100; i++)
 		SEND(c, cuCtxSetCacheConfig, .config = 1 + (uint32_t)i % 2);
 	/* What was refused isn't kept. */
 	CHECK(CALL(c, cuCtxSetLimit, NULL, .limit = 999, .value = 1) != 0);
 	ask_well(c, MOVE_COPY);
-	CHECK_EQUAL(said(c, OP_cuCtxSetLimit), 1);
+	CHECK_EQUAL(said(c, OP_cuCtxSetLimit), 2);
 	CHECK_EQUAL(said(c, OP_cuCtxSetCacheConfig), 2);
 	CHECK_EQUAL(*(const uint32_t *)(const void *)message(c, OP_cuCtxSetCacheConfig, 1), 2);
 	drop(c);

@@ -193,7 +193,10 @@ static void death_waits_for_parked_commands(struct client *c)
 	CHECK_EQUAL(CALL(c, gleamContextSync, NULL, .index = CTX), 0);
 }
 
-/* Parked commands run under the limits of the time at which they were sent; who sets one waits for that, and nobody else does. */
+/*
+ * What the driver would wait for before it changes a limit includes what is parked here: who sets it waits, and nobody else does. Limits
+ * that the driver changes at once are changed at once.
+ */
 static void limit_waits_for_parked_commands(struct client *c)
 {
 	uint64_t event = handle_make(OBJECT_EVENT, 1, 5);
@@ -206,17 +209,23 @@ static void limit_waits_for_parked_commands(struct client *c)
 	a = stream(c, 1, 1);
 	b = stream(c, 2, 1);
 	CHECK_EQUAL(CALL(c, cuCtxSetLimit, NULL, .limit = CU_LIMIT_STACK_SIZE, .value = 4096), 0);
+	CHECK_EQUAL(CALL(c, cuCtxSetLimit, NULL, .limit = CU_LIMIT_STACK_SIZE, .value = 1u << 30), CUDA_ERROR_INVALID_VALUE);
 	before = c->fake.calls("cuCtxSetLimit");
 	SEND(c, cuEventCreate, .phEvent = event, .Flags = 0);
 	launch_hold(c, a);
 	for (int i = 0; i < 900; i++)
 		launch_add(c, a, p, 1);
-	limit = SEND_FLAGS(c, cuCtxSetLimit, FRAME_WANTS_REPLY, NULL, .limit = CU_LIMIT_STACK_SIZE, .value = 1024);
+	limit = SEND_FLAGS(c, cuCtxSetLimit, FRAME_WANTS_REPLY, NULL, .limit = CU_LIMIT_STACK_SIZE, .value = 2048);
 	SEND(c, cuEventDestroy_v2, .hEvent = event);
 	launch_add(c, b, p + 64, 5);
 	CHECK_EQUAL(read_u32(c, b, p + 64), 5);
 	CHECK(!have_reply(c, limit));
 	CHECK_EQUAL(c->fake.calls("cuCtxSetLimit"), before);
+	CHECK_EQUAL(CALL(c, cuCtxSetLimit, NULL, .limit = CU_LIMIT_PRINTF_FIFO_SIZE, .value = 2 << 20), 0);
+	/* As it is. */
+	CHECK_EQUAL(CALL(c, cuCtxSetLimit, NULL, .limit = CU_LIMIT_STACK_SIZE, .value = 4096), 0);
+	CHECK(!have_reply(c, limit));
+	before += 2;
 	c->fake.release(1);
 	CHECK_EQUAL(wait_reply(c, limit, NULL), 0);
 	CHECK_EQUAL(c->fake.calls("cuCtxSetLimit"), before + 1);
