@@ -251,14 +251,26 @@ static bool is_line(const struct graph_box *box)
 	return !box->src_array.handle && !box->dst_array.handle && box->rows == 1 && box->depth == 1;
 }
 
-/* A copy's new box: a line as the old one, which is all that the driver changes, on the same kinds of memory, and with its staging. */
+/* Boxes of one dimension are all that the driver changes. Others may be said again as they are. */
+static CUresult box_change(const struct graph_step *step, const struct graph_work *work, bool *same_out)
+{
+	struct graph_box box;
+	CUresult result = graph_box_of(&work->copy, &box);
+
+	if (result)
+		return result;
+	*same_out = memcmp(&box, &step->box, sizeof(box)) == 0;
+	return *same_out || (is_line(&step->box) && is_line(&box)) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* A copy's new box: on the same kinds of memory, and with its staging. */
 static CUresult step_restage(struct call *call, const struct graph_step *step, struct graph_step *new)
 {
 	CUresult result = graph_box_of(&new->work.copy, &new->box);
 
 	if (result)
 		return result;
-	if (!is_line(&step->box) || !is_line(&new->box) || step_compare(step, new))
+	if (step_compare(step, new))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (new->mapped)
 		return new->box.src_place == PLACE_PAGEABLE || new->box.dst_place == PLACE_PAGEABLE ? CUDA_ERROR_NOT_SUPPORTED :
@@ -280,10 +292,17 @@ static CUresult set(struct call *call, CUgraphExec hGraphExec, CUgraphNode hNode
 	CUresult result = CUDA_ERROR_INVALID_VALUE;
 	struct graph_step new;
 	struct found found;
+	bool same = false;
 
 	if (!step_of(exec, hNode, &found) || found.step->work.type != work->type)
 		goto free_old;
 	step = found.step;
+	if (work->type == CU_GRAPH_NODE_TYPE_MEMCPY) {
+		result = box_change(step, work, &same);
+		if (result || same)
+			goto free_old;
+		result = CUDA_ERROR_INVALID_VALUE;
+	}
 	call_in(call, exec->context);
 	if (work->type == CU_GRAPH_NODE_TYPE_KERNEL && work->context != step->work.context)
 		goto free_old;

@@ -318,6 +318,20 @@ static struct soft_step *step_to_change_locked(struct soft_exec *exec, uint64_t 
 }
 
 /* Takes @work. */
+static bool is_line(const CUDA_MEMCPY3D *box)
+{
+	return box->srcMemoryType != CU_MEMORYTYPE_ARRAY && box->dstMemoryType != CU_MEMORYTYPE_ARRAY && box->Height <= 1 && box->Depth <= 1;
+}
+
+/* Copies of one dimension alone are changed, as by a real driver; others may be said again. */
+static bool can_be(const struct soft_work *old, const struct soft_work *new)
+{
+	if (old->type != new->type)
+		return false;
+	return new->type != CU_GRAPH_NODE_TYPE_MEMCPY || (is_line(&old->copy.box) && is_line(&new->copy.box)) ||
+	       memcmp(&old->copy.box, &new->copy.box, sizeof(new->copy.box)) == 0;
+}
+
 static CUresult exec_change(CUgraphExec handle, CUgraphNode node, struct soft_work *work)
 {
 	SOFT_HELD struct soft_exec *exec = NULL;
@@ -328,7 +342,7 @@ static CUresult exec_change(CUgraphExec handle, CUgraphNode node, struct soft_wo
 	if (result == CUDA_SUCCESS) {
 		pthread_mutex_lock(&exec->lock);
 		step = step_to_change_locked(exec, (uint64_t)(uintptr_t)node, &result);
-		if (step && step->work.type != work->type) {
+		if (step && !can_be(&step->work, work)) {
 			result = CUDA_ERROR_INVALID_VALUE;
 		} else if (step) {
 			old = step->work;
@@ -373,10 +387,6 @@ SOFT_API(cuGraphExecMemcpyNodeSetParams, CUgraphExec exec, CUgraphNode node, con
 
 	TRY(soft_ready());
 	if (!params)
-		return CUDA_ERROR_INVALID_VALUE;
-	/* Copies of one dimension alone are changed, as by a real driver. */
-	if (params->srcMemoryType == CU_MEMORYTYPE_ARRAY || params->dstMemoryType == CU_MEMORYTYPE_ARRAY || params->Height > 1 ||
-	    params->Depth > 1)
 		return CUDA_ERROR_INVALID_VALUE;
 	TRY(soft_work_copy(&work, params));
 	return exec_change(exec, node, &work);

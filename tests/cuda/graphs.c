@@ -591,6 +591,25 @@ static void host_node_check(void)
 	MUST(cuMemFree(behind));
 }
 
+/* Rows stay as they are in what was made, and may be said again. */
+static void rows_check(CUDA_MEMCPY3D rows)
+{
+	CUgraphExec exec;
+	CUgraphNode node;
+	CUgraph graph;
+
+	MUST(cuGraphCreate(&graph, 0));
+	MUST(cuGraphAddMemcpyNode(&node, graph, NULL, 0, &rows, context));
+	exec = made(graph);
+	EXPECT(cuGraphExecMemcpyNodeSetParams(exec, node, &rows, context), CUDA_SUCCESS);
+	rows.dstDevice += 4;
+	EXPECT(cuGraphExecMemcpyNodeSetParams(exec, node, &rows, context), CUDA_ERROR_INVALID_VALUE);
+	rows.Height = 1;
+	EXPECT(cuGraphExecMemcpyNodeSetParams(exec, node, &rows, context), CUDA_ERROR_INVALID_VALUE);
+	MUST(cuGraphExecDestroy(exec));
+	MUST(cuGraphDestroy(graph));
+}
+
 /* What was made is changed: node by node, as a whole, and not where the shape differs. */
 static void update_check(void)
 {
@@ -619,14 +638,11 @@ static void update_check(void)
 	MUST(cuGraphExecMemsetNodeSetParams(exec, nodes[1], &set, context));
 	copy = line(NULL, b + 8, NULL, a, 4);
 	MUST(cuGraphExecMemcpyNodeSetParams(exec, nodes[2], &copy, context));
-	/* By CUDA's manual rows aren't one dimension. */
-	if (prog_on_gleam()) {
-		CUDA_MEMCPY3D rows = line(NULL, b + 8, NULL, a, 2);
-
-		rows.Height = 2;
-		rows.srcPitch = rows.dstPitch = 2;
-		EXPECT(cuGraphExecMemcpyNodeSetParams(exec, nodes[2], &rows, context), CUDA_ERROR_INVALID_VALUE);
-	}
+	/* Rows aren't one dimension. */
+	copy.WidthInBytes = copy.srcPitch = copy.dstPitch = 2;
+	copy.Height = 2;
+	EXPECT(cuGraphExecMemcpyNodeSetParams(exec, nodes[2], &copy, context), CUDA_ERROR_INVALID_VALUE);
+	rows_check(copy);
 	MUST(cuGraphLaunch(exec, stream));
 	MUST(cuStreamSynchronize(stream));
 	MUST(cuMemcpyDtoH(host, b, 64));
@@ -1018,7 +1034,7 @@ static void array_check(void)
 			other[i] = turn * 20000 + i;
 		}
 		if (turn == 3) {
-			/* From elsewhere: only copies of one dimension can be changed in what was made. */
+			/* From elsewhere: only copies of one dimension can be changed in what was made */
 			up.srcHost = other;
 			EXPECT(cuGraphExecMemcpyNodeSetParams(exec, nodes[0], &up, context), CUDA_ERROR_INVALID_VALUE);
 		}
