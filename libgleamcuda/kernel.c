@@ -39,10 +39,8 @@ static CUresult value_check(int attribute, int value, const int32_t *values, boo
 	case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
 	case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
 	case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
-		/* By CUDA's manual; what it is set to is looked at when something is launched. */
-		if (!own_cluster && values[CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH])
-			return CUDA_ERROR_NOT_PERMITTED;
-		good = value >= 0;
+		/* What it was compiled with stays; all else is looked at when something is launched. */
+		good = !own_cluster && values[CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH] ? value == values[attribute] : value >= 0;
 		break;
 	case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
 		good = true;

@@ -318,10 +318,8 @@ static CUresult cluster_question(struct call *call, int *value_out, CUfunction f
 	struct launch launch;
 	struct function *function;
 	struct answer_key key;
-	CUlaunchAttribute attr;
 	uint64_t stream;
 	CUresult result;
-	bool required;
 
 	/* A NULL function is a wrong value here, not a wrong handle: measured. */
 	if (!value_out || !func || !config)
@@ -341,17 +339,14 @@ static CUresult cluster_question(struct call *call, int *value_out, CUfunction f
 	result = launch_attributes(call, &launch, config->attrs, config->numAttrs);
 	if (result)
 		return result;
-	required = function_cluster(function, NULL, 0, &attr);
-	if (required && active && function_cluster(function, launch.attrs, launch.attr_count, &launch.attrs[launch.attr_count]))
+	/* The largest that is possible doesn't depend on what is required. */
+	if (active && function_cluster(function, launch.attrs, launch.attr_count, &launch.attrs[launch.attr_count]))
 		launch.attr_count++;
 	call_in(call, function->context);
 	cluster_key(&key, function, &launch, active);
 	if (cluster_remembered(&key, &result, value_out))
 		return result;
 	result = cluster_ask(call, function, &launch, active, value_out);
-	/* The largest that is possible is the required one, says CUDA's manual. */
-	if (!result && required && !active)
-		*value_out = (int)(attr.value.clusterDim.x * attr.value.clusterDim.y * attr.value.clusterDim.z);
 	/* A refusal by value is an answer too, and asked for again just as often. */
 	if (!result || result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_CLUSTER_SIZE)
 		cluster_remember(&key, result, result ? 0 : *value_out);

@@ -109,8 +109,11 @@ CUresult soft_settings_set(struct soft_settings *settings, const struct ptx_entr
 	case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
 	case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
 	case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
+		/* What the code was compiled for can't be changed; saying the same is fine. */
 		if (entry->reqnctapercluster[0])
-			return CUDA_ERROR_NOT_PERMITTED;
+			return (uint32_t)value == entry->reqnctapercluster[attribute - CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH] ?
+				       CUDA_SUCCESS :
+				       CUDA_ERROR_INVALID_VALUE;
 		if (value < 0)
 			return CUDA_ERROR_INVALID_VALUE;
 		atomic_store(&settings->cluster[attribute - CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH], value);

@@ -162,8 +162,6 @@ SOFT_API(cuOccupancyMaxPotentialClusterSize, int *size, CUfunction handle, const
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!config_blocks(config, function))
 		return CUDA_ERROR_INVALID_VALUE;
-	*size = atomic_load(&function->settings->cluster[0]) ? (int)cluster_size(&(CUlaunchConfig){ 0 }, function) :
-		atomic_load(&function->settings->nonportable) ? 16 :
-								8;
+	*size = atomic_load(&function->settings->nonportable) ? 16 : 8;
 	return CUDA_SUCCESS;
 }

@@ -332,7 +332,7 @@ static void clusters_check(CUfunction function, CUkernel kernel, CUdevice device
 	CHECK(value == 2, "required height: %d", value);
 	config.numAttrs = 0;
 	MUST(cuOccupancyMaxPotentialClusterSize(&value, function, &config));
-	CHECK(value == 4, "the largest cluster: %d", value);
+	CHECK(value == 8, "the largest cluster: %d", value);
 	MUST(cuGraphCreate(&graph, 0));
 	MUST(cuGraphAddKernelNode_v2(&node, graph, NULL, 0, &p));
 	MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));
@@ -367,7 +367,9 @@ static void clusters_checks(CUdevice device)
 	clusters_check(function, NULL, device);
 	/* What code was compiled for stays. */
 	MUST(cuModuleGetFunction(&function, module, "fixed"));
-	EXPECT(cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH, 4), CUDA_ERROR_NOT_PERMITTED);
+	EXPECT(cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH, 4), CUDA_ERROR_INVALID_VALUE);
+	EXPECT(cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH, 0), CUDA_ERROR_INVALID_VALUE);
+	EXPECT(cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH, 2), CUDA_SUCCESS);
 	MUST(cuModuleUnload(module));
 	MUST(cuLibraryLoadData(&library, cluster_ptx, NULL, NULL, 0, NULL, NULL, 0));
 	MUST(cuLibraryGetKernel(&kernel, library, "mark"));
