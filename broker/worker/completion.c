@@ -22,6 +22,7 @@
 #include "broker/worker/post.h"
 #include "broker/worker/print.h"
 #include "broker/worker/stream.h"
+#include "gen/ops.h"
 #include "broker/worker/turn.h"
 
 #define SPIN_NS	       30000u  /* after the last event: the next is near while traffic flows */
@@ -222,6 +223,18 @@ static struct wait **waits_take_locked(struct stream *s, uint32_t value, struct 
 	return tail;
 }
 
+/*
+ * How far @s has come by its word, @value, and by the waits from @wait on, which have ended: a synchronise may have waited for an older write, and has no
+ * other. It is told as if it had: what is done again by a record finds it.
+ */
+static uint32_t synced_locked(const struct stream *s, uint32_t value, const struct wait *wait)
+{
+	for (; wait; wait = wait->next)
+		if (!s->failed && wait->kind == WAIT_REPLY && wait->hdr.op == OP_gleamStreamSync && !progress_reached(value, wait->hdr.seq))
+			value = (uint32_t)wait->hdr.seq;
+	return value;
+}
+
 static void told_post(struct worker *w, const struct told *told)
 {
 	uint8_t payload[8];
@@ -296,18 +309,22 @@ static bool look(struct worker *w, struct looks *looks)
 			looks->again = true;
 			break;
 		}
+		struct wait **from = tail;
+		uint32_t reached;
+
 		s->looked = value;
 		/* What it waits for may have come about in this very look. */
 		looks->again |= gated;
+		tail = waits_take_locked(s, value, tail);
+		reached = synced_locked(s, value, *from);
 		/* Of a destroyed one too: its events are read from the word. */
-		if (value != s->told && !gated) {
-			s->told = value;
+		if (!progress_reached(s->told, reached) && !gated) {
+			s->told = reached;
 			if (!s->own && s->context)
 				told[told_count++] = (struct told){
-					.word = s->word, .value = value, .ctx = (uint16_t)s->context->index,
+					.word = s->word, .value = reached, .ctx = (uint16_t)s->context->index,
 				};
 		}
-		tail = waits_take_locked(s, value, tail);
 		if (!s->waits_head && !gated && (s->failed || progress_reached(value, s->written))) {
 			s->watched = false;
 			*link = s->next_watched;

@@ -99,7 +99,7 @@ CUresult worker_do_gleamStreamSync(struct worker *w, struct cmd *cmd, const stru
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	/*
 	 * First of all: the GPU may be done with what came before it by then. Where the last command has been written down already, a copy to the host, that
-	 * write will do: so its bytes, its word and this answer are one look, and one record to the client.
+	 * write will do: so its bytes, its word and this answer are one look, and one record to the client. (Told of it is this command all the same.)
 	 */
 	if (!s->since_write && !s->failed && others_are_quiet(w, s))
 		wait->seq = s->written;
