@@ -11,6 +11,7 @@
 #include "libgleamcuda/context.h"
 #include "libgleamcuda/copy.h"
 #include "libgleamcuda/fence.h"
+#include "libgleamcuda/hostfunc.h"
 #include "libgleamcuda/log.h"
 #include "libgleamcuda/region_private.h"
 #include "libgleamcuda/segv.h"
@@ -227,6 +228,12 @@ static CUresult given_locked(struct call *call, uint64_t stream, bool fence, CUr
 	return result ? result : fence_pass(call, stream);
 }
 
+/* They went by another stream, which waits for none itself: nobody starts anything before the bytes are there. */
+static CUresult given_by_locked(struct call *call, uint64_t by, bool fence, CUresult result)
+{
+	return !result && fence ? stream_wait(call, stream_find(call, by)) : result;
+}
+
 /* May a kernel on the stream use it? */
 static bool is_given(const struct call *call, const struct region *r, uint64_t stream)
 {
@@ -262,19 +269,29 @@ CUresult region_give_by(struct call *call, uint64_t stream, uint64_t by)
 			__atomic_add_fetch(&region_wishes, 1, __ATOMIC_RELAXED);
 		}
 	}
-	/* By another stream, which must wait for none itself: nobody starts anything before the bytes are there. */
-	if (by == stream)
-		result = given_locked(call, stream, fence, result);
-	else if (!result && fence)
-		result = stream_wait(call, stream_find(call, by));
+	result = by == stream ? given_locked(call, stream, fence, result) : given_by_locked(call, by, fence, result);
 	__atomic_store_n(&giving, 0, __ATOMIC_RELEASE);
 	region_unlock();
 	return result;
 }
 
+/*
+ * The stream by which the bytes of the host go for work on @stream. Not that one while a host function is outstanding: the bytes, which are of now,
+ * would come behind it, over what it has written.
+ */
+static uint64_t by_of(struct call *call, uint64_t stream)
+{
+	const struct stream *side = hostfunc_outstanding() && !hostfunc_here() ? stream_side(call) : NULL;
+
+	return side ? side->handle : stream;
+}
+
 CUresult region_give(struct call *call, uint64_t stream)
 {
-	return region_give_by(call, stream, stream);
+	uint64_t by = is_to_give() ? by_of(call, stream) : stream;
+	CUresult result = region_give_by(call, stream, by);
+
+	return by == stream || result ? result : fence_pass(call, stream);
 }
 
 /* Calls for each region of [address, address + size) with the pages that are meant. */
@@ -282,9 +299,11 @@ static CUresult range_give(struct call *call, uint64_t stream, uint64_t address,
 {
 	CUresult result = CUDA_SUCCESS;
 	bool fence = false;
+	uint64_t by;
 
 	if (!size || !is_to_give())
 		return size ? fence_pass(call, stream) : CUDA_SUCCESS;
+	by = by_of(call, stream);
 	if (take)
 		segv_install();
 	region_lock();
@@ -297,12 +316,12 @@ static CUresult range_give(struct call *call, uint64_t stream, uint64_t address,
 		/* The pages of another server's device are given where the copy is sent to it. */
 		if (r->context->session != call->session)
 			continue;
-		result = give_locked(call, r, from, end < r->pages ? end : r->pages, stream, take, &fence);
+		result = give_locked(call, r, from, end < r->pages ? end : r->pages, by, take, &fence);
 	}
-	result = given_locked(call, stream, fence, result);
+	result = by == stream ? given_locked(call, stream, fence, result) : given_by_locked(call, by, fence, result);
 	__atomic_store_n(&giving, 0, __ATOMIC_RELEASE);
 	region_unlock();
-	return result;
+	return by == stream || result ? result : fence_pass(call, stream);
 }
 
 CUresult region_use(struct call *call, uint64_t stream, uint64_t address, uint64_t size, bool write)

@@ -456,22 +456,25 @@ CUresult stream_own(struct call *call, uint64_t *handle_out)
 
 struct stream *stream_side(struct call *call)
 {
-	/* Made by the thread of host functions alone, which is one. */
+	static pthread_mutex_t sides_lock = PTHREAD_MUTEX_INITIALIZER;
+	/* guarded by it */
 	static struct {
 		uint64_t handle;
 		uint32_t epoch;
 	} sides[SESSION_CONTEXTS];
 	struct context *context = call->context;
 	uint32_t epoch = __atomic_load_n(&context->epoch, __ATOMIC_ACQUIRE);
-	uint64_t handle;
+	uint64_t handle = 0;
 
-	if (sides[context->index].epoch != epoch || !sides[context->index].handle) {
-		if (stream_make(call, CU_STREAM_NON_BLOCKING, 0, false, &handle))
-			return NULL;
+	pthread_mutex_lock(&sides_lock);
+	if (sides[context->index].epoch == epoch)
+		handle = sides[context->index].handle;
+	if (!handle && !stream_make(call, CU_STREAM_NON_BLOCKING, 0, false, &handle)) {
 		sides[context->index].handle = handle;
 		sides[context->index].epoch = epoch;
 	}
-	return handle_data(OBJECT_STREAM, sides[context->index].handle);
+	pthread_mutex_unlock(&sides_lock);
+	return handle ? handle_data(OBJECT_STREAM, handle) : NULL;
 }
 
 CUresult stream_side_make(struct call *call, uint64_t *handle_out)

@@ -372,6 +372,18 @@ static void shared_check(void)
 	MUST(cuMemcpyDtoDAsync(at + 4096, at, 4, calls));
 	MUST(cuStreamSynchronize(calls));
 	CHECK(managed[0] == 35 && managed[1024] == 35, "managed memory has %u and %u, not 35", managed[0], managed[1024]);
+	/* With what the host has written before, which has been sent by then or not: the function's word is the newest. */
+	for (unsigned int i = 0; i < 3; i++) {
+		line = (struct line){ 0 };
+		managed[0] = 50;
+		managed[1] = 60 + i;
+		steps[0] = (struct step){ .line = &line, .number = 0, .ms = 5, .writes = &managed[0], .want = 51 + i };
+		function_on(calls, &steps[0]);
+		MUST(cuMemcpyDtoDAsync(at + 4096, at, 8, calls));
+		MUST(cuStreamSynchronize(calls));
+		CHECK(managed[1024] == 51 + i && managed[1025] == 60 + i, "managed memory behind a function has %u and %u, not %u and %u", managed[1024],
+		      managed[1025], 51 + i, 60 + i);
+	}
 	MUST(cuStreamDestroy(calls));
 	MUST(cuMemFree(at));
 }
