@@ -26,7 +26,6 @@
 #define OUT_SIZE	(64u << 10)
 #define RECORD_MAX	(16u << 10)	    /* of TLS: small messages are gathered up to this */
 #define BULK_CHUNK	(256u << 10)	    /* encrypted ahead of a send, and asked for in a receive: two of them fit into a core's cache */
-#define BULK_CHUNK_FIRST (32u << 10)	    /* of what is lent the first send takes so much, and each next one twice: the peer decrypts meanwhile */
 #define BULK_STRAIGHT	(32u << 10)	    /* wanted bytes that are worth a receive of their own */
 #define CLOSE_FLUSH_NS	(1 * NS_PER_S)	    /* for the last words to a peer that is to be closed */
 
@@ -434,7 +433,7 @@ static void conn_flush(struct conn *conn)
 }
 
 void conn_lend(struct conn *conn, const void *head, size_t head_size, const void *body, size_t body_size, const void *tail,
-	       size_t tail_size)
+	       size_t tail_size, size_t first)
 {
 	assert(!conn_is_lent(conn));
 	conn_send(conn, head, head_size, NULL, 0);
@@ -443,7 +442,7 @@ void conn_lend(struct conn *conn, const void *head, size_t head_size, const void
 	conn->sent += body_size + tail_size;
 	conn->lent[0] = (struct iovec){ .iov_base = (void *)(uintptr_t)body, .iov_len = body_size };
 	conn->lent[1] = (struct iovec){ .iov_base = (void *)(uintptr_t)tail, .iov_len = tail_size };
-	conn->lent_chunk = BULK_CHUNK_FIRST;
+	conn->lent_chunk = first ? first : BULK_CHUNK;
 }
 
 bool conn_is_lent(const struct conn *conn)

@@ -47,10 +47,11 @@ void conn_want(struct conn *conn, void *place, size_t size);
 void conn_send(struct conn *conn, const void *head, size_t head_size, const void *body, size_t body_size);
 /*
  * For the lanes' bulk: @head is copied, @body and @tail are sent from where they lie, and stay there until conn_is_lent() is
- * false; drained() is called then. One at a time, and no conn_send() meanwhile.
+ * false; drained() is called then. One at a time, and no conn_send() meanwhile. With TLS the first send takes @first bytes of them and each next one
+ * twice as many, so that the peer decrypts meanwhile; 0: each as many as it can, which costs least.
  */
 void conn_lend(struct conn *conn, const void *head, size_t head_size, const void *body, size_t body_size, const void *tail,
-	       size_t tail_size);
+	       size_t tail_size, size_t first);
 bool conn_is_lent(const struct conn *conn);
 size_t conn_backlog(const struct conn *conn);
 /* When bytes last came. */

@@ -24,6 +24,8 @@
 
 #define LANE_RING_ENTRIES 64u	       /* one connection: a receive, a send, an eventfd */
 #define LANE_PART_MAX	  (512u << 10) /* bytes of one downward message: leaves room for its frame, and turns stay short */
+#define LANE_AWAITED_MAX  (256u << 10) /* down: a piece of this size is one of a copy that somebody waits for. More are a stream, where sends are what costs */
+#define LANE_AWAITED_FIRST (32u << 10)
 #define LANE_SINK_SIZE	  (64u << 10)
 #define LANE_SPIN_CORES	  8	       /* fewer are needed by those who make and use the bytes */
 #define LANE_UP_FIELDS	  24u /* of LINK_BULK_UP */
@@ -357,7 +359,8 @@ static void item_send(struct lane *lane, const struct mirror *mirror, enum link_
 	assert(!w->fault);
 	hdr.size = (uint32_t)w->at + stored + frame_size;
 	memcpy(w->start, &hdr, sizeof(hdr));
-	conn_lend(lane->conn, w->start, w->at, packed ? lane->packer.packed : bytes, stored, frame, frame_size);
+	conn_lend(lane->conn, w->start, w->at, packed ? lane->packer.packed : bytes, stored, frame, frame_size,
+		  lane->node && size <= LANE_AWAITED_MAX ? LANE_AWAITED_FIRST : 0);
 }
 
 static void item_send_up(struct lane *lane, struct mirror *mirror, struct bulk_item *item)
