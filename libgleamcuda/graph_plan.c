@@ -265,7 +265,7 @@ static CUresult graph_fold(struct folding *f, const struct graph *graph, const u
 {
 	uint32_t count = graph->node_count, needs_most = 1;
 	uint32_t *order = calloc(2u * (count + 1u), sizeof(*order));
-	uint32_t *steps = order + count + 1;
+	uint32_t *steps = order ? order + count + 1 : NULL;
 	CUgraphEdgeData *data = NULL;
 	uint32_t *needs = NULL;
 	CUresult result = CUDA_SUCCESS;
