@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which lane takes a piece of bulk: the first that has nothing to do, for its threads may be looking for work still, and those of the last have slept
+ * Which lane takes a piece of bulk for the host: the first that has nothing to do, for its threads may be looking for work still, and those of the last have slept
  * since there was much. What a lane has sent lies in sockets, and has yet to be decrypted: a lane counts as busy for as long as that should take. When all
  * are busy, the one that has least queued, from another one each time, so that equals take turns. The link's control thread.
  */
