@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "broker/core/lane_choice.h"
 #include "broker/core/pack.h"
 #include "broker/lib/clock.h"
 #include "broker/lib/codec.h"
@@ -24,7 +25,6 @@
 
 #define LANE_RING_ENTRIES 64u	       /* one connection: a receive, a send, an eventfd */
 #define LANE_PART_MAX	  (512u << 10) /* bytes of one downward message: leaves room for its frame, and turns stay short */
-#define LANE_AWAITED_MAX  (256u << 10) /* down: a piece of this size is one of a copy that somebody waits for. More are a stream, where sends are what costs */
 #define LANE_AWAITED_FIRST (32u << 10)
 #define LANE_SINK_SIZE	  (64u << 10)
 #define LANE_SPIN_CORES	  8	       /* fewer are needed by those who make and use the bytes */

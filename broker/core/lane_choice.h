@@ -12,6 +12,9 @@
 #define LANE_RATE 1000000000ull /* bytes a second that a lane is thought to carry, encryption and all; a guess on the low side spreads more */
 #define LANE_BUSY_MAX 4000000ull /* what sockets hold: 4 MiB, usually */
 
+/* For the host: a piece of up to this size is of a copy that somebody waits for. Larger ones are a stream, where all lanes and few sends are what counts. */
+#define LANE_AWAITED_MAX (256u << 10)
+
 struct lane_load {
 	uint64_t queued;  /* bytes that wait to be sent; UINT64_MAX: there is no such lane */
 	uint64_t busy_ns; /* until then it has something to do */

@@ -46,8 +46,8 @@ void link_bulk(struct link *link, struct mirror *mirror, struct bulk_item *item)
 
 		loads[i] = (struct lane_load){ .queued = lane ? lane_queued(lane) : UINT64_MAX, .busy_ns = link->lanes[i].busy_ns };
 	}
-	/* For the host somebody waits. Uploads come in streams, which are to have all lanes, also while their program still copies. */
-	at = link->node ? lane_idle(loads, count, now) : count;
+	/* For the host somebody waits. Streams, as uploads are, are to have all lanes, also while their program still copies. */
+	at = link->node && item->size <= LANE_AWAITED_MAX ? lane_idle(loads, count, now) : count;
 	if (at == count)
 		at = lane_least(loads, count, link->turn++);
 	if (at == count || link->state == LINK_LOST) {
