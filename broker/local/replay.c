@@ -6,9 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "broker/lib/clock.h"
 #include "broker/lib/codec.h"
 #include "broker/lib/ring.h"
 #include "broker/proto/progress.h"
+
+/*
+ * An answer may wait for a host function that the program has yet to run, and it runs none before it has its session back. So where one is due, only
+ * so much silence is waited for: bytes of other streams' work that come later go to the program itself, but for those that a lane has in its hands at the
+ * very moment of the change.
+ */
+#define QUIET_NS (500 * NS_PER_MS)
 
 /* What has come, in its order, until the record comes to it. */
 struct arrived {
@@ -35,6 +43,7 @@ struct replay {
 	uint64_t answered;
 	uint32_t progress[SESSION_PROGRESS_WORDS];
 	uint64_t up_tail;
+	uint64_t heard_ns; /* when something came last */
 	bool over; /* all of the record has been done */
 	bool lost; /* no memory for one */
 };
@@ -90,6 +99,7 @@ bool replay_frame(struct replay *p, const uint8_t *frame, uint32_t size)
 			return false;
 	}
 	pthread_mutex_lock(&p->lock);
+	p->heard_ns = clock_ns();
 	if (hdr.kind == FRAME_NOTICE && hdr.op == NOTICE_PROGRESS) {
 		word = get_u32(&in);
 		value = get_u32(&in);
@@ -184,6 +194,17 @@ static int step_done(struct replay *p, const struct step *step, struct wire *wir
 	return got;
 }
 
+/* All answers that can come have come. */
+static bool answers_are_here_locked(const struct replay *p)
+{
+	if (p->answered >= p->asked)
+		return true;
+	for (const struct arrived *a = p->first; a; a = a->next)
+		if (a->hdr.kind == FRAME_NOTICE && a->hdr.op == NOTICE_HOST_CALL)
+			return clock_ns() - p->heard_ns >= QUIET_NS;
+	return false;
+}
+
 enum replay_result replay_step(struct replay *p, struct wire *wire, const char **why_out)
 {
 	bool any = false, done;
@@ -206,7 +227,7 @@ enum replay_result replay_step(struct replay *p, struct wire *wire, const char *
 	}
 	pthread_mutex_lock(&p->lock);
 	p->over = !p->step;
-	done = p->over && p->answered >= p->asked;
+	done = p->over && answers_are_here_locked(p);
 	*why_out = p->lost ? "gleamd has no memory for it" : NULL;
 	/* A record has none of others. */
 	for (const struct arrived *a = p->first; a && !*why_out; a = a->next)

@@ -22,7 +22,10 @@ void replay_free(struct replay *p); /* NULL: nothing */
 /* A frame of the worker; lanes, too. False: it can't be. */
 bool replay_frame(struct replay *p, const uint8_t *frame, uint32_t size);
 
-/* GOES: something was done. WAITS. DONE: everything, and nothing of it is on its way. */
+/*
+ * GOES: something was done. WAITS: to be asked again when a frame has come, or a second later. DONE: everything, and nothing of it is on its way, but for
+ * what may wait for a host function that is due.
+ */
 enum replay_result { REPLAY_GOES, REPLAY_WAITS, REPLAY_DONE, REPLAY_FAILED };
 enum replay_result replay_step(struct replay *p, struct wire *wire, const char **why_out);
 /*

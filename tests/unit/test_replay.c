@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "broker/lib/hash.h"
 #include "broker/lib/ring.h"
@@ -326,6 +327,30 @@ static void test_host_functions(void **state)
 	replay_free(p);
 }
 
+/* A synchronise behind a function that the program has yet to run: both have to wait for each other until the program has its session. */
+static void test_answers_behind_a_host_function(void **state)
+{
+	struct replay *p;
+
+	(void)state;
+	command(OP_gleamHostFunc, 0);
+	command(OP_gleamStreamSync, FRAME_WANTS_REPLY);
+	p = replay();
+	assert_int_equal(step(p), REPLAY_GOES);
+	/* It may come as long as no function is due. */
+	usleep(700000);
+	assert_int_equal(step(p), REPLAY_WAITS);
+	hears(p, FRAME_NOTICE, NOTICE_HOST_CALL, 11, 1, 0);
+	assert_int_equal(step(p), REPLAY_WAITS);
+	usleep(700000);
+	assert_int_equal(step(p), REPLAY_DONE);
+	given = 0;
+	replay_rest(p, give, NULL);
+	assert_int_equal(given, 1);
+	assert_int_equal(given_seq[0], 11);
+	replay_free(p);
+}
+
 static void test_it_is_bounded(void **state)
 {
 	struct bulk_ref ref = { .offset = 0, .size = SESSION_CELL_SIZE };
@@ -390,6 +415,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_something_else_is_refused, begin, end),
 		cmocka_unit_test_setup_teardown(test_bytes, begin, end),
 		cmocka_unit_test_setup_teardown(test_what_cant_be_done_again, begin, end),
+		cmocka_unit_test_setup_teardown(test_answers_behind_a_host_function, begin, end),
 		cmocka_unit_test_setup_teardown(test_host_functions, begin, end),
 		cmocka_unit_test_setup_teardown(test_it_is_bounded, begin, end),
 		cmocka_unit_test_setup_teardown(test_lanes_beside, begin, end),
