@@ -65,6 +65,14 @@ against("bulk bytes out of the arena", lambda c, b, s: b.send(message(BULK_DOWN,
 against("bulk bytes over the message", lambda c, b, s: b.send(message(BULK_DOWN, s, struct.pack("<QII", 1, 0, 65) + bytes(64))), 3)
 against("a frame behind bulk bytes that lies", lambda c, b, s: b.send(
     message(BULK_DOWN, s, struct.pack("<QII", 1, 0, 64) + bytes(64) + frame(size=77))), 3)
+few = lambda offset, size, raw, flags=BULK_DOWN_FLAG: lambda c, b, s: c.send(
+    message(FRAME_BYTES, s, frame(flags=flags, payload=struct.pack("<IIQ", offset, size, 0) + bytes(8)) + raw))
+against("few bytes without a frame", lambda c, b, s: c.send(message(FRAME_BYTES, s)), 3)
+against("few bytes of a frame that has none", few(0, 64, bytes(64), flags=0), 3)
+against("few bytes out of the arena", few(32 << 20, 64, bytes(64)), 3)
+against("few bytes over the message", few(0, 65, bytes(64)), 3)
+against("few bytes and more", few(0, 64, bytes(72)), 3)
+against("few bytes that are many", few(0, 33 << 10, bytes(33 << 10)), 3)
 lz4 = lambda size, stored, raw: lambda c, b, s: b.send(
     message(BULK_DOWN, s, struct.pack("<QIII", 1, 0, size, stored) + raw, flags=1))
 against("LZ4 that is none", lz4(64, 3, bytes(3)), 3)
@@ -147,7 +155,7 @@ closes("too many lanes", hello(HASH, 0, 17))
 closes("a lane beyond", hello(HASH, 3, 2))
 closes("bytes behind a hello of a lane", hello(HASH, 1, 1) + b"xx")
 c = connect(port)
-c.send(hello(HASH, version=9))
+c.send(hello(HASH, version=LINK_VERSION + 1))
 kind, _, body = c.next()
 assert kind == REFUSED and b"update the older one" in body
 assert c.is_closed()

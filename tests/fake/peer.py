@@ -2,16 +2,21 @@
 """The link protocol in cleartext, for tests that break it: a broker or a node made of sockets."""
 
 import os
+import re
 import socket
 import struct
 import time
+
+with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../broker/proto/wire.h"), encoding="ascii") as header:
+    LINK_VERSION = int(re.search(r"#define LINK_VERSION\s+(\d+)", header.read()).group(1))
 
 HELLO, REFUSED, ATTACH, DETACH, SPAN, BULK_UP, SEEN, PING, REPORT_WANTED, RESUME = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
 CACHE_WANTED, CACHE_DROPPED, BULK_KEEP, BULK_REF, CACHE_DEPOT, CACHE_DO, CACHE_FILL = 32, 33, 34, 35, 36, 37, 38
 CACHE_OPEN, CACHE_HELD, CACHE_DROP, BULK_BAD, CACHE_STATS, CACHE_DONE = 48, 49, 50, 51, 52, 53
 SPAN_BLANK, FILL_OPEN, FILL_CLOSE, POUR, POUR_END, FILL_JOIN = 11, 64, 65, 66, 67, 68
 FILL_OPENED, FILL_CLOSED, POUR_READY, FILL_JOINED, FILL_CONSUMED, POUR_ENDED = 80, 81, 82, 83, 84, 85
-ATTACHED, ENDED, CONSUMED, FRAME, BULK_DOWN, PONG, REPORT, RESUMED = 16, 17, 18, 19, 20, 21, 22, 23
+ATTACHED, ENDED, CONSUMED, FRAME, BULK_DOWN, PONG, REPORT, RESUMED, FRAME_BYTES = 16, 17, 18, 19, 20, 21, 22, 23, 24
+BULK_DOWN_FLAG = 4  # of a frame
 
 
 def text(value):
@@ -27,7 +32,7 @@ def message(kind, session=0, body=b"", size=None, flags=0):
     return struct.pack("<IHHII", len(body) + 16 if size is None else size, kind, flags, session, 0) + body
 
 
-def hello(hash_, lane=0, lanes=1, ident=b"i" * 16, version=7, flags=1):
+def hello(hash_, lane=0, lanes=1, ident=b"i" * 16, version=LINK_VERSION, flags=1):
     """flags 1: takes LZ4."""
     return message(HELLO, 0, struct.pack("<III", version, lane, lanes) + hash_ + ident + text("peer.py"), flags=flags)
 
