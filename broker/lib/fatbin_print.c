@@ -15,13 +15,18 @@
 #define HEAD_MORE  4u
 #define HEAD_MAX   ((size_t)16 << 20)
 
-static bool names_printf(const void *bytes, size_t size)
+static bool names_printf(const void *names, size_t size)
+{
+	return memmem(names, size, "vprintf", 7) != NULL;
+}
+
+/* Bytes that are all there: up to the table of symbols; without one, all of them. */
+static bool whole_names_printf(const void *bytes, size_t size)
 {
 	size_t names = size;
 
-	/* Without a table of symbols, all of it. */
 	fatbin_elf_symbols(bytes, size, &names);
-	return memmem(bytes, names, "vprintf", 7) != NULL;
+	return names_printf(bytes, names);
 }
 
 static bool packed_names_printf(const struct fatbin_entry *entry)
@@ -31,14 +36,15 @@ static bool packed_names_printf(const struct fatbin_entry *entry)
 	bool found = false;
 
 	for (size_t size = HEAD_FIRST < most ? HEAD_FIRST : most;; size = size * HEAD_MORE < most ? size * HEAD_MORE : most) {
-		size_t got, names;
+		size_t names;
 
 		free(bytes);
 		bytes = malloc(size ? size : 1);
-		if (!bytes || fatbin_entry_unpack_head(entry, bytes, size, &got))
+		if (!bytes || fatbin_entry_unpack_head(entry, bytes, size, &names))
 			break;
-		if (size == most || fatbin_elf_symbols(bytes, got, &names) == 0) {
-			found = names_printf(bytes, got);
+		/* In the last head there may be no table: then all of it is searched. */
+		if (fatbin_elf_symbols(bytes, names, &names) == 0 || size == most) {
+			found = names_printf(bytes, names);
 			break;
 		}
 	}
@@ -53,10 +59,10 @@ bool fatbin_prints(const void *image, size_t size)
 	struct fatbin_entry entry;
 
 	if (fatbin_parse(image, size, &found) || found.data_form != FATBIN_FORM_CONTAINER)
-		return names_printf(image, size);
+		return whole_names_printf(image, size);
 	fatbin_iter_init(&iter, found.data, found.size);
 	while (fatbin_iter_next(&iter, &entry) > 0)
-		if (entry.packed ? packed_names_printf(&entry) : names_printf(entry.payload, entry.payload_size))
+		if (entry.packed ? packed_names_printf(&entry) : whole_names_printf(entry.payload, entry.payload_size))
 			return true;
 	return false;
 }

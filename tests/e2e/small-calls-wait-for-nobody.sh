@@ -7,18 +7,7 @@
 . "$(dirname "$0")/../lib/soft.sh"
 
 need_root "(network namespaces; descriptors of other processes)"
-[ -e /dev/net/tun ] || skip "needs /dev/net/tun"
-lanem=$OUT/tests/lab/lanem
-lab=calls$$
-start_bg lab "$lanem" up --name $lab --rtt 1 --rate 1gbit
-wait_for 10 grep -qx ready "$TMP/lab.log"
-"$OUT/bin/gleamctl" key new "$TMP/key" >/dev/null
-start_bg node "$lanem" exec B --name $lab -- "$OUT/bin/gleamd" --no-fuse --socket "$TMP/node.sock" --listen 198.18.0.2:4711 \
-	--driver softgpu --key "$TMP/key"
-wait_for 20 log_has node "is ready"
-start_bg client "$lanem" exec A --name $lab -- "$OUT/bin/gleamd" --no-fuse --socket "$TMP/client.sock" \
-	--server lab=198.18.0.2:4711 --key "$TMP/key"
-wait_for 20 log_has client "is ready"
+lan_up 1
 
 p50() { sed -n 's/.*"p50": \([0-9]*\).*/\1/p' "$TMP/latency.out"; }
 program latency 300 >"$TMP/latency.out" 2>&1 || fail "$(cat "$TMP/latency.out")"

@@ -52,3 +52,19 @@ soft_down() {
 	bad=$(grep -l -E 'ERROR: (Address|Leak|Thread)Sanitizer|WARNING: ThreadSanitizer|runtime error:|Assertion' "$TMP"/*.log || true)
 	[ -z "$bad" ] || fail "a daemon has complained: $(grep -h -A25 -E 'Sanitizer|runtime error:|Assertion' $bad | head -60)"
 }
+
+# lan_up RTT_MS: a node and a client daemon with a key (log names node and client), and lanem's network between them.
+lan_up() {
+	local lanem=$OUT/tests/lab/lanem lab=lan$$
+	need_root "(network namespaces)"
+	[ -e /dev/net/tun ] || skip "needs /dev/net/tun"
+	start_bg lab "$lanem" up --name $lab --rtt "$1" --rate 1gbit
+	wait_for 10 grep -qx ready "$TMP/lab.log"
+	"$OUT/bin/gleamctl" key new "$TMP/key" >/dev/null
+	start_bg node "$lanem" exec B --name $lab -- "$OUT/bin/gleamd" --no-fuse --socket "$TMP/node.sock" --listen 198.18.0.2:4711 \
+		--driver softgpu --key "$TMP/key"
+	wait_for 20 log_has node "is ready"
+	start_bg client "$lanem" exec A --name $lab -- "$OUT/bin/gleamd" --no-fuse --socket "$TMP/client.sock" \
+		--server lab=198.18.0.2:4711 --key "$TMP/key"
+	wait_for 20 log_has client "is ready"
+}

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 #define EXIT_FAILED 1
 #define EXIT_USAGE  2
@@ -39,6 +40,8 @@ extern const struct row rows[]; /* ends with a NULL name */
  * DEVICE". Returns the exit status.
  */
 int measure_run(const char *library);
+
+double seconds_of(clockid_t clock);
 
 /* ---- first.c: in the child, and in a child of its own ---- */
 

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "broker/proto/cuda_abi.h"
@@ -16,14 +15,6 @@
 #include "tools/gleam-bench/bench.h"
 
 #define FIRST_SIZE (1u << 20)
-
-static double seconds_of(clockid_t clock)
-{
-	struct timespec ts;
-
-	clock_gettime(clock, &ts);
-	return (double)ts.tv_sec + (double)ts.tv_nsec / 1e9;
-}
 
 int first_run(const char *library)
 {
@@ -43,12 +34,18 @@ int first_run(const char *library)
 		return EXIT_FAILED;
 	}
 	result = init(0);
-	if (result == CUDA_SUCCESS)
-		result = retain(&context, 0), what = "cuDevicePrimaryCtxRetain";
-	if (result == CUDA_SUCCESS)
-		result = set_current(context), what = "cuCtxSetCurrent";
-	if (result == CUDA_SUCCESS)
-		result = alloc(&at, FIRST_SIZE), what = "cuMemAlloc";
+	if (result == CUDA_SUCCESS) {
+		what = "cuDevicePrimaryCtxRetain";
+		result = retain(&context, 0);
+	}
+	if (result == CUDA_SUCCESS) {
+		what = "cuCtxSetCurrent";
+		result = set_current(context);
+	}
+	if (result == CUDA_SUCCESS) {
+		what = "cuMemAlloc";
+		result = alloc(&at, FIRST_SIZE);
+	}
 	if (result != CUDA_SUCCESS) {
 		printf("no %s: error %d\n", what, (int)result);
 		return EXIT_FAILED;

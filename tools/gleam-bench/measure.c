@@ -58,7 +58,7 @@ static const char *error_of(CUresult result, const char *call)
 	return text;
 }
 
-static double seconds_of(clockid_t clock)
+double seconds_of(clockid_t clock)
 {
 	struct timespec ts;
 
