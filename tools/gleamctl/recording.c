@@ -183,10 +183,10 @@ int recording_read(struct recording *r, const char *path)
 	r->bytes = r->size >= sizeof(r->head) ? mmap(NULL, r->size, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
 	close(fd);
 	if (r->bytes == MAP_FAILED)
-		return failed("%s is not a trace: GLEAM_TRACE=%s makes one, from cuInit on", path, path);
+		return failed("%s is not a trace: a program writes one, from cuInit on, into the file that GLEAM_TRACE names", path);
 	memcpy(&r->head, r->bytes, sizeof(r->head));
 	if (r->head.magic != TRACE_MAGIC || r->head.chunk != TRACE_CHUNK)
-		return failed("%s is not a trace: GLEAM_TRACE=%s makes one, from cuInit on", path, path);
+		return failed("%s is not a trace: a program writes one, from cuInit on, into the file that GLEAM_TRACE names", path);
 	if (r->head.names_hash != trace_names_hash || r->head.api_count != API_COUNT)
 		return failed("%s was written by a library of another version: use its gleamctl", path);
 	r->head.program[sizeof(r->head.program) - 1] = '\0';
