@@ -447,7 +447,7 @@ static CUresult answer_wait(struct call *call, uint64_t *seq_out)
 	call->answered = seq;
 	__atomic_store_n(&slot->state, SLOT_FREE, __ATOMIC_RELAXED);
 	spin_learn(&reply_spin, waited, call_spin_limit());
-	nap_learn(&reply_nap, waited, call_spin_limit());
+	nap_learn(&reply_nap, waited, call_spin_limit(), call_spin_limit());
 	call->trips++;
 	COUNT(call, trips, 1);
 	COUNT(call, waited_ns, waited);

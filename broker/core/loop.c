@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "broker/lib/clock.h"
@@ -56,7 +57,7 @@ struct loop {
 	uint64_t now_ns;
 	struct spin spin;
 	uint64_t spin_max_ns; /* 0: never */
-	int spin_forbidden; /* who wants it so */
+	struct nap nap;
 	uint64_t worked_ns;
 
 	int event_fd;
@@ -591,20 +592,15 @@ static enum found cqes_run(struct loop *loop)
 	return most;
 }
 
-void loop_spin_forbid(struct loop *loop, bool forbid)
-{
-	loop->spin_forbidden += forbid ? 1 : -1;
-	assert(loop->spin_forbidden >= 0);
-}
-
-static void loop_sleep(struct loop *loop)
+/* For @most_ns, or until something comes or a timer is due. */
+static void loop_sleep(struct loop *loop, uint64_t most_ns)
 {
 	struct io_uring_cqe *cqe;
 	uint64_t until = loop->timer_count ? loop->heap[1]->due_ns : UINT64_MAX;
 	uint64_t wait = until <= loop->now_ns ? 0 : until - loop->now_ns;
 
-	if (wait > LOOP_SLEEP_MAX)
-		wait = LOOP_SLEEP_MAX;
+	if (wait > most_ns)
+		wait = most_ns;
 
 	struct __kernel_timespec ts = { .tv_sec = (long long)(wait / NS_PER_S), .tv_nsec = (long long)(wait % NS_PER_S) };
 	int ret = io_uring_submit_and_wait_timeout(&loop->ring, &cqe, 1, &ts, NULL);
@@ -618,10 +614,12 @@ void loop_run(struct loop *loop)
 	unsigned turns = 0;
 	bool idle = false;
 
+	/* Naps end when they should. */
+	prctl(PR_SET_TIMERSLACK, NAP_SLACK_NS);
 	loop->now_ns = loop->worked_ns = clock_ns();
 	while (!loop->stopping) {
 		bool worked = posts_run(loop);
-		uint64_t spin = loop->spin_forbidden ? 0 : spin_ns(&loop->spin);
+		uint64_t spin = spin_ns(&loop->spin);
 
 		timers_run(loop);
 		if (loop->hook.poll && loop->hook.poll(loop->hook.arg))
@@ -638,7 +636,7 @@ void loop_run(struct loop *loop)
 		loop->now_ns = clock_ns();
 		if (worked || found == FOUND_TRAFFIC) {
 			if (idle)
-				spin_learn(&loop->spin, loop->now_ns - loop->worked_ns, loop->spin_max_ns);
+				pause_learn(&loop->spin, &loop->nap, loop->now_ns - loop->worked_ns, loop->spin_max_ns);
 			idle = false;
 			loop->worked_ns = loop->now_ns;
 			continue;
@@ -647,15 +645,19 @@ void loop_run(struct loop *loop)
 		if (found == FOUND_QUIET && (loop->flush || __atomic_load_n(&loop->post_rung, __ATOMIC_RELAXED)))
 			continue;
 		idle = true;
-		if (loop->now_ns - loop->worked_ns < spin) {
-			spin_rest(loop->now_ns - loop->worked_ns, loop->spin_max_ns, &turns);
+
+		uint64_t pause = loop->now_ns - loop->worked_ns;
+		uint64_t nap = nap_ns(&loop->nap, loop->spin_max_ns);
+
+		if (pause < spin || nap_looks(nap, pause, loop->spin_max_ns)) {
+			spin_rest(pause < spin ? pause : pause - nap, loop->spin_max_ns, &turns);
 			continue;
 		}
 		if (loop->stopping)
 			break;
 		if (loop->hook.sleep && !loop->hook.sleep(loop->hook.arg))
 			continue;
-		loop_sleep(loop);
+		loop_sleep(loop, pause < nap ? nap - pause : LOOP_SLEEP_MAX);
 		if (loop->hook.wake)
 			loop->hook.wake(loop->hook.arg);
 		loop->now_ns = clock_ns();

@@ -22,8 +22,6 @@ void loop_close(struct loop *loop);
 /* Until loop_stop(). */
 void loop_run(struct loop *loop);
 void loop_stop(struct loop *loop);
-/* Counted: while anybody has it so, the loop sleeps at once when there is no work. */
-void loop_spin_forbid(struct loop *loop, bool forbid);
 /* Of the round that runs. */
 uint64_t loop_now_ns(const struct loop *loop);
 

@@ -13,6 +13,7 @@
 #define GLEAM_LIB_SPIN_H
 
 #include <sched.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #define SPIN_MIN_NS	2000u	/* less is noise */
@@ -89,42 +90,74 @@ static inline void spin_learn(struct spin *spin, uint64_t pause_ns, uint64_t max
 }
 
 /*
- * Pauses that are longer than any look, but much alike (a step of a program, waited for): most of it is slept through, and its end is looked
- * for, so that nobody has to wake this thread. Where they are not alike there is no nap, and one sleeps until one is woken.
+ * Pauses that are long, but much alike (a step of a program, awaited calls in a LAN): most of it is slept through, and its end is looked for, so
+ * that nobody has to wake this thread. What is usual is the shortest of late: down at once, up slowly, so one long pause
+ * among others (a program that computes, another's turn) spoils nothing. Whether naps pay is counted: where pauses are not alike most looks
+ * would end too early or begin too late, and one sleeps until one is woken.
  */
-#define NAP_LATE_NS 60000u /* so much later than asked for a sleeper may wake by himself */
+#define NAP_LATE_NS	60000u	  /* so much later than asked for a sleeper may wake by himself */
+#define NAP_SLACK_NS	1000u	  /* for PR_SET_TIMERSLACK, where the thread is ours: 50 us later else */
+#define NAP_SCORE_MIN	3	  /* from here on one naps */
+#define NAP_SCORE_MAX	8	  /* a pause that a look would have met adds 1, another takes 2 */
+/* For threads that wait for whatever may come: */
+#define NAP_WORK_MIN_NS 200000u	  /* from here on pauses that are alike aren't looked through */
+#define NAP_WORK_MAX_NS 20000000u /* beyond, it is another thing that came */
 
 struct nap {
 	uint64_t usual_ns; /* atomic, both; 0: none has been seen */
-	uint64_t off_ns;   /* how far they are from that, usually */
+	uint32_t score;
 };
+
+static inline uint64_t nap_of(uint64_t usual_ns, uint64_t max_ns)
+{
+	uint64_t early = NAP_LATE_NS + usual_ns / 16;
+
+	/* The other half is for pauses that end as much later. */
+	if (early > max_ns / 2)
+		early = max_ns / 2;
+	return early >= NAP_LATE_NS && early < usual_ns ? usual_ns - early : 0;
+}
 
 /* How long to sleep from the beginning of the pause, before looking for @max_ns at most; 0: don't nap. */
 static inline uint64_t nap_ns(const struct nap *nap, uint64_t max_ns)
 {
-	uint64_t usual = __atomic_load_n(&nap->usual_ns, __ATOMIC_RELAXED);
-	uint64_t early = 2 * __atomic_load_n(&nap->off_ns, __ATOMIC_RELAXED) + NAP_LATE_NS;
-
-	/* The other half is for those that end as much later. */
-	return early < max_ns / 2 && early < usual ? usual - early : 0;
+	if (__atomic_load_n(&nap->score, __ATOMIC_RELAXED) < NAP_SCORE_MIN)
+		return 0;
+	return nap_of(__atomic_load_n(&nap->usual_ns, __ATOMIC_RELAXED), max_ns);
 }
 
-static inline void nap_learn(struct nap *nap, uint64_t pause_ns, uint64_t max_ns)
+/* Whether to look when the pause has been @pause_ns and nap_ns() said @ns. */
+static inline bool nap_looks(uint64_t ns, uint64_t pause_ns, uint64_t max_ns)
+{
+	return ns && pause_ns >= ns && pause_ns - ns < max_ns;
+}
+
+/* Pauses of more than @from_ns are for naps. */
+static inline void nap_learn(struct nap *nap, uint64_t pause_ns, uint64_t from_ns, uint64_t max_ns)
 {
 	uint64_t usual = __atomic_load_n(&nap->usual_ns, __ATOMIC_RELAXED);
-	uint64_t off = usual ? __atomic_load_n(&nap->off_ns, __ATOMIC_RELAXED) : pause_ns;
-	uint64_t now = pause_ns > usual ? pause_ns - usual : usual - pause_ns;
+	uint32_t score = __atomic_load_n(&nap->score, __ATOMIC_RELAXED);
+	uint64_t up = usual / 8;
 
-	if (pause_ns <= max_ns)
-		return; /* looked through */
-	if (usual) {
-		off = now > off ? off + (now - off) / 4 : off - (off - now) / 4;
-		usual = pause_ns > usual ? usual + now / 4 : usual - now / 4;
-	} else {
-		usual = pause_ns;
-	}
-	__atomic_store_n(&nap->off_ns, off, __ATOMIC_RELAXED);
+	if (pause_ns <= from_ns)
+		return;
+	if (nap_looks(nap_of(usual, max_ns), pause_ns, max_ns))
+		score += score < NAP_SCORE_MAX;
+	else
+		score = score > 2 ? score - 2 : 0;
+	usual = usual && pause_ns > usual + up ? usual + up : pause_ns;
+	__atomic_store_n(&nap->score, score, __ATOMIC_RELAXED);
 	__atomic_store_n(&nap->usual_ns, usual, __ATOMIC_RELAXED);
+}
+
+/* A thread that waits for whatever may come has done so for @pause_ns. What a nap is for, or was, makes looks without one no longer. */
+static inline void pause_learn(struct spin *spin, struct nap *nap, uint64_t pause_ns, uint64_t max_ns)
+{
+	bool napped = nap_looks(nap_ns(nap, max_ns), pause_ns, max_ns);
+
+	if (pause_ns < NAP_WORK_MAX_NS)
+		nap_learn(nap, pause_ns, NAP_WORK_MIN_NS, max_ns);
+	spin_learn(spin, napped ? 0 : pause_ns, max_ns);
 }
 
 #endif

@@ -128,7 +128,6 @@ static void return_go_on(struct client *client, struct server *server)
 		return;
 	}
 	client_bell_arm(client);
-	client_spin(client, true);
 	place_program_look(client->pid, client->settings, &client->route.program);
 	place_client_live(broker_place(client->broker), client);
 	snprintf(client->reason, sizeof(client->reason), "gleamd was restarted");

@@ -73,15 +73,6 @@ void client_settle(struct client *client)
 	mirror_put(&client->mirror);
 }
 
-/* From its first link to its end, if its program has it so (GLEAM_OFF=spin). */
-void client_spin(struct client *client, bool forbid)
-{
-	if (!(client->mirror.off & OFF_SPIN) || client->forbids_spin == forbid)
-		return;
-	client->forbids_spin = forbid;
-	loop_spin_forbid(client->loop, forbid);
-}
-
 /* The session stays; it may be continued on another link. */
 void client_unlink(struct client *client)
 {
@@ -95,7 +86,6 @@ void client_unlink(struct client *client)
 /* Off the link for good: the node is told, lanes drop what they have. */
 void client_leave(struct client *client, bool tell)
 {
-	client_spin(client, false);
 	if (client->move) {
 		char why[sizeof(client->reason) + 64];
 
@@ -311,7 +301,6 @@ static bool client_hand_over(struct client *client)
 	client->asks = NULL;
 	if (client->placed)
 		place_client_over(broker_place(client->broker), client, false);
-	client_spin(client, false);
 	if (client->move)
 		move_abandon(client->move, "gleamd is being stopped");
 	server_want_forget(client->server, &client->waiter);

@@ -91,7 +91,6 @@ static void client_attach(struct client *client)
 	client->owned = true;
 	client->link = server_link(client->server);
 	client->on_link = true;
-	client_spin(client, true);
 	link_mirror_add(client->link, &client->mirror);
 	put_u32(&w, (uint32_t)client->pid);
 	put_u32(&w, (uint32_t)client->uid);

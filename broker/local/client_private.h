@@ -58,7 +58,6 @@ struct client {
 	struct server_waiter waiter;
 	struct link *link; /* while on_link */
 	bool on_link;
-	bool forbids_spin;
 	struct spans *spans; /* guarded by deliver_lock; of a traced session, else NULL */
 	bool resuming; /* on a new link, which hasn't answered yet: nothing flows out */
 	uint8_t token[RESUME_TOKEN_SIZE];
@@ -174,8 +173,6 @@ struct client {
 /* client.c */
 /* Its doorbell is heard from now on. */
 void client_bell_arm(struct client *client);
-/* From its first link to its end, if its program has it so (GLEAM_OFF=spin). */
-void client_spin(struct client *client, bool forbid);
 void client_gone(struct client *client);
 /* Its program has closed its end already, which we hear of in a moment. */
 bool client_is_gone(const struct client *client);

@@ -94,8 +94,6 @@ void seat_end(struct seat *seat, enum session_end end, const char *why, bool tel
 	__atomic_store_n(&seat->mirror.dead, true, __ATOMIC_RELEASE);
 	if (linked)
 		seat_unlink(seat);
-	if (seat->mirror.off & OFF_SPIN)
-		loop_spin_forbid(seat->loop, false);
 	/* Else it is the client's, which goes on with another worker. */
 	if (!seat->left)
 		session_end_post(&seat->mirror.shm, end);
@@ -197,8 +195,6 @@ struct seat *seat_new(struct loop *loop, struct link *link, uint32_t session, co
 	shm_ring_c2n(&seat->mirror.shm, &seat->c2n);
 	shm_ring_n2c(&seat->mirror.shm, &seat->n2c);
 	link_mirror_add(link, &seat->mirror);
-	if (seat->mirror.off & OFF_SPIN)
-		loop_spin_forbid(loop, true);
 	proc_give(proc, &seat_proc_ops, seat);
 	if (proc_is_ready(proc))
 		seat_proc_ready(seat, proc);

@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -459,10 +460,13 @@ int executor_run(struct worker *w)
 	uint64_t last = now_ns();
 	uint64_t spin_max = spin_max_ns();
 	struct spin spin = { 0 };
+	struct nap nap = { 0 };
 	unsigned turns = 0;
 	bool flushed = true;
 	bool idle = false;
 
+	/* Naps end when they should. */
+	prctl(PR_SET_TIMERSLACK, NAP_SLACK_NS);
 	for (;;) {
 		uint32_t wake = __atomic_load_n(&w->wake, __ATOMIC_ACQUIRE);
 
@@ -470,7 +474,7 @@ int executor_run(struct worker *w)
 			uint64_t now = now_ns();
 
 			if (idle)
-				spin_learn(&spin, now - last, spin_max);
+				pause_learn(&spin, &nap, now - last, spin_max);
 			idle = false;
 			last = now;
 			flushed = false;
@@ -487,10 +491,12 @@ int executor_run(struct worker *w)
 			return EXIT_DONE;
 
 		uint64_t pause = now_ns() - last;
-		bool spins = !(w->header->off & OFF_SPIN) && pause < spin_ns(&spin);
+		uint64_t nap_for = w->header->off & OFF_SPIN ? 0 : nap_ns(&nap, spin_max);
+		bool looks = nap_looks(nap_for, pause, spin_max);
+		bool spins = !(w->header->off & OFF_SPIN) && (pause < spin_ns(&spin) || looks);
 
 		if (spins && (flushed || pause < QUIET_NS)) {
-			spin_rest(pause, spin_max, &turns);
+			spin_rest(looks ? pause - nap_for : pause, spin_max, &turns);
 			continue;
 		}
 		if (w->spans.count)
@@ -507,7 +513,9 @@ int executor_run(struct worker *w)
 		}
 		if (sleep_begin(w)) {
 			if (__atomic_load_n(&w->wake, __ATOMIC_ACQUIRE) == wake)
-				sleep_until_rung(w, grants_wait(w) ? (int64_t)SHORTAGE_LOOK_NS : SLEEP_NS);
+				sleep_until_rung(w, grants_wait(w)     ? (int64_t)SHORTAGE_LOOK_NS
+						    : pause < nap_for ? (int64_t)(nap_for - pause)
+								      : SLEEP_NS);
 			sleep_end(w);
 		}
 		if (getppid() != parent)

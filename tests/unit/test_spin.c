@@ -67,21 +67,72 @@ static void test_long_ones_alike(void **state)
 
 	assert_int_equal(nap_ns(&nap, 600 * US), 0);
 	for (int i = 0; i < 40; i++)
-		nap_learn(&nap, (unsigned)(1990 + i % 3 * 10) * US, 600 * US);
+		nap_learn(&nap, (unsigned)(1990 + i % 3 * 10) * US, 600 * US, 600 * US);
 	assert_in_range(nap_ns(&nap, 600 * US), 1800 * US, 1945 * US);
 	/* Short ones among them say nothing about them. */
 	for (int i = 0; i < 40; i++)
-		nap_learn(&nap, 100 * US, 600 * US);
+		nap_learn(&nap, 100 * US, 600 * US, 600 * US);
 	assert_in_range(nap_ns(&nap, 600 * US), 1800 * US, 1945 * US);
 	/* Where looks are short a timer is too late for them. */
 	assert_int_equal(nap_ns(&nap, 50 * US), 0);
 	for (int i = 0; i < 40; i++)
-		nap_learn(&nap, (unsigned)(1000 + i % 5 * 2000) * US, 600 * US);
+		nap_learn(&nap, (unsigned)(1000 + i % 5 * 2000) * US, 600 * US, 600 * US);
 	assert_int_equal(nap_ns(&nap, 600 * US), 0);
 	/* And alike again. */
 	for (int i = 0; i < 40; i++)
-		nap_learn(&nap, 5000 * US, 600 * US);
+		nap_learn(&nap, 5000 * US, 600 * US, 600 * US);
 	assert_in_range(nap_ns(&nap, 600 * US), 4700 * US, 4990 * US);
+}
+
+/* One long pause, or one short one, changes nothing for those that are alike. */
+static void test_outliers_spoil_no_nap(void **state)
+{
+	struct nap nap = { 0 };
+
+	for (int i = 0; i < 6; i++)
+		nap_learn(&nap, (unsigned)(690 + i % 3 * 10) * US, 600 * US, 600 * US);
+	assert_in_range(nap_ns(&nap, 600 * US), 550 * US, 640 * US);
+	nap_learn(&nap, 15000 * US, 600 * US, 600 * US);
+	assert_in_range(nap_ns(&nap, 600 * US), 550 * US, 720 * US);
+	nap_learn(&nap, 20 * US, 600 * US, 600 * US);
+	for (int i = 0; i < 2; i++)
+		nap_learn(&nap, 700 * US, 600 * US, 600 * US);
+	assert_in_range(nap_ns(&nap, 600 * US), 550 * US, 640 * US);
+}
+
+/* Naps, where pauses of seconds are between, too; and a look is as long as short pauses are, not as those that naps are for. */
+static void test_pauses_of_loops(void **state)
+{
+	struct spin spin = { 0 };
+	struct nap nap = { 0 };
+	uint64_t ns;
+
+	for (int i = 0; i < 20; i++) {
+		pause_learn(&spin, &nap, 30 * US, 600 * US);
+		pause_learn(&spin, &nap, (unsigned)(500 + i % 4 * 10) * US, 600 * US);
+	}
+	ns = nap_ns(&nap, 600 * US);
+	assert_in_range(ns, 400 * US, 440 * US);
+	pause_learn(&spin, &nap, 30 * US, 600 * US);
+	assert_in_range(spin_ns(&spin), 59 * US, 150 * US);
+	assert_false(nap_looks(ns, ns - 1, 600 * US));
+	assert_true(nap_looks(ns, ns, 600 * US));
+	assert_true(nap_looks(ns, 540 * US, 600 * US));
+	assert_false(nap_looks(ns, ns + 600 * US, 600 * US));
+	assert_false(nap_looks(0, 540 * US, 600 * US));
+	for (int i = 0; i < 80; i++)
+		pause_learn(&spin, &nap, 1000000 * US, 600 * US);
+	assert_int_equal(nap_ns(&nap, 600 * US), ns);
+	assert_int_equal(spin_ns(&spin), 0);
+	nap = (struct nap){ 0 };
+	for (int i = 0; i < 80; i++)
+		pause_learn(&spin, &nap, 1000000 * US, 600 * US);
+	assert_int_equal(nap_ns(&nap, 600 * US), 0);
+	/* Not alike: looked for as far as looks go. */
+	for (int i = 0; i < 80; i++)
+		pause_learn(&spin, &nap, (unsigned)(i % 2 ? 250 : 1500) * US, 600 * US);
+	assert_int_equal(nap_ns(&nap, 600 * US), 0);
+	assert_int_equal(spin_ns(&spin), 500 * US);
 }
 
 int main(void)
@@ -92,6 +143,8 @@ int main(void)
 		cmocka_unit_test(test_a_long_one_among_short_ones),
 		cmocka_unit_test(test_one_core_never_spins),
 		cmocka_unit_test(test_long_ones_alike),
+		cmocka_unit_test(test_outliers_spoil_no_nap),
+		cmocka_unit_test(test_pauses_of_loops),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
