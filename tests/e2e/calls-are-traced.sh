@@ -46,14 +46,15 @@ python3 - "$TMP/hops" <<'EOF' || fail "what they are made of: $(cat "$TMP/hops")
 import sys
 lines = [line.split() for line in open(sys.argv[1]) if line[0] != "#"]
 rows = {line[0]: line[1:] for line in lines}
-assert all(len(row) == 8 for row in rows.values()), rows
+assert all(len(row) == 9 for row in rows.values()), rows
 for name, gpu in (("cuMemcpyDtoH_v2", True), ("cuMemGetInfo_v2", False)):
 	if name not in rows:
 		continue
-	count, *parts, whole = rows[name]
+	count, program, *parts, whole = rows[name]
 	assert (parts[3] != "-") == gpu, (name, parts)
 	made = sum(float(part) for part in parts if part != "-")
 	# Medians of parts, not parts of one.
+	assert float(program) < float(whole), (name, program, whole)
 	assert int(count) > 0 and 0.5 * float(whole) < made < 1.5 * float(whole), (name, made, whole)
 assert "cuMemcpyDtoH_v2" in rows or "cuCtxSynchronize" in rows, rows
 EOF

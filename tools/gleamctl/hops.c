@@ -13,6 +13,7 @@
 #include "tools/gleamctl/gleamctl.h"
 
 enum hop {
+	HOP_PROGRAM, /* from the end of the thread's call before it: the program itself */
 	HOP_SENT,    /* from the program's call until its daemon has sent the command on */
 	HOP_THERE,   /* until the worker begins with it */
 	HOP_PLAYED,  /* the worker and the driver's call in it */
@@ -23,7 +24,7 @@ enum hop {
 	HOP_COUNT
 };
 
-static const char *const hop_names[] = { "to daemon", "to worker", "worker", "GPU", "back", "to call", "in all" };
+static const char *const hop_names[] = { "program", "to daemon", "to worker", "worker", "GPU", "back", "to call", "in all" };
 static_assert(sizeof(hop_names) / sizeof(hop_names[0]) == HOP_COUNT, "each hop has a name");
 
 /* One call. */
@@ -47,11 +48,46 @@ static int by_api(const void *a, const void *b)
 	return x->api < y->api ? -1 : x->api > y->api;
 }
 
+/* Calls of a thread in the order of their beginnings. */
+static int by_thread(const void *a, const void *b)
+{
+	const struct record *x = *(const struct record *const *)a, *y = *(const struct record *const *)b;
+
+	if (x->thread != y->thread)
+		return x->thread < y->thread ? -1 : 1;
+	return x->start_ns < y->start_ns ? -1 : x->start_ns > y->start_ns;
+}
+
 static int by_value(const void *a, const void *b)
 {
 	const double *x = a, *y = b;
 
 	return *x < *y ? -1 : *x > *y;
+}
+
+/* When the call before each of @r's ended, of its thread; 0: it is the first. NULL: no memory. */
+static uint64_t *before_make(const struct recording *r)
+{
+	const struct record **sorted = calloc(r->count + 1, sizeof(*sorted));
+	uint64_t *before = calloc(r->count + 1, sizeof(*before));
+
+	for (size_t i = 0; sorted && i < r->count; i++)
+		sorted[i] = &r->records[i];
+	if (sorted)
+		qsort(sorted, r->count, sizeof(struct record *), by_thread);
+	for (size_t i = 1; sorted && before && i < r->count; i++) {
+		struct trace_call call;
+
+		memcpy(&call, sorted[i - 1]->bytes, sizeof(call));
+		if (sorted[i]->thread == sorted[i - 1]->thread)
+			before[sorted[i] - r->records] = call.end_ns;
+	}
+	if (!sorted) {
+		free(before);
+		before = NULL;
+	}
+	free(sorted);
+	return before;
 }
 
 /* What broker and GPU told, in our clock and in its order; NULL: no memory. */
@@ -144,9 +180,10 @@ int hops_print(const struct recording *r)
 	double *values = calloc(r->count + 1, sizeof(*values));
 	size_t told_count = 0, first = 0, count = 0, unknown = 0;
 	struct trace_span *told = told_make(r, &told_count);
+	uint64_t *before = before_make(r);
 	int status = 0;
 
-	if (!ways || !values || !told) {
+	if (!ways || !values || !told || !before) {
 		status = failed("out of memory");
 		goto out;
 	}
@@ -159,10 +196,13 @@ int hops_print(const struct recording *r)
 			first++;
 		if (!call.waited_for_it)
 			continue;
-		if (way_of(r, &call, told + first, told_count - first, &ways[count]))
-			count++;
-		else
+		if (!way_of(r, &call, told + first, told_count - first, &ways[count])) {
 			unknown++;
+			continue;
+		}
+		if (before[i])
+			step(&ways[count], HOP_PROGRAM, &before[i], call.start_ns);
+		count++;
 	}
 	qsort(ways, count, sizeof(*ways), by_api);
 	printf("# %zu calls that waited for their answer; medians in us", count);
@@ -184,5 +224,6 @@ out:
 	free(ways);
 	free(values);
 	free(told);
+	free(before);
 	return status;
 }
