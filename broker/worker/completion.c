@@ -522,7 +522,7 @@ static void *completion_run(void *arg)
 			if (w->spans_gpu.count)
 				post_spans(w, &w->spans_gpu);
 			/* The next launch is near if they have been: the executor would have to wake us, and we to come. */
-			if (!(w->header->off & OFF_SPIN) && now - last < spin_ns(&spin))
+			if (now - last < spin_ns(&spin))
 				spin_rest(now - last, spin_max, &turns);
 			else
 				sleep_until_watched(w);
@@ -545,7 +545,7 @@ static void *completion_run(void *arg)
 
 		bool reply = __atomic_load_n(&w->replies_waiting, __ATOMIC_RELAXED) != 0;
 
-		if (!(w->header->off & OFF_SPIN) && now - last < (reply ? reply_ns : SPIN_NS)) {
+		if (now - last < (reply ? reply_ns : SPIN_NS)) {
 			/* The software GPU, or the node, may need this core. */
 			spin_rest(now - last, spin_max, &turns);
 			continue;

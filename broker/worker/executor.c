@@ -491,9 +491,9 @@ int executor_run(struct worker *w)
 			return EXIT_DONE;
 
 		uint64_t pause = now_ns() - last;
-		uint64_t nap_for = w->header->off & OFF_SPIN ? 0 : nap_ns(&nap, spin_max);
+		uint64_t nap_for = nap_ns(&nap, spin_max);
 		bool looks = nap_looks(nap_for, pause, spin_max);
-		bool spins = !(w->header->off & OFF_SPIN) && (pause < spin_ns(&spin) || looks);
+		bool spins = pause < spin_ns(&spin) || looks;
 
 		if (spins && (flushed || pause < QUIET_NS)) {
 			spin_rest(looks ? pause - nap_for : pause, spin_max, &turns);
