@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What TCP alone does between two ends: the yardstick for bulk lanes and for calls that wait. As many connections with a thread
- * each as a link has lanes, 1 MiB a write; and a message of 64 bytes that comes back, both ends spinning.
+ * each as a link has lanes, 1 MiB a write; and a message of 64 bytes that comes back, both ends spinning, or asleep until they are woken.
  *
  *	rawtcp serve ADDRESS:PORT			until it is ended
  *	rawtcp stream ADDRESS:PORT LANES MIB [down]	GB/s; down: from the server
- *	rawtcp pingpong ADDRESS:PORT COUNT		p50 and p99 in us
+ *	rawtcp pingpong ADDRESS:PORT COUNT [asleep]	p50 and p99 in us
  *
  * Answers are a line of JSON. Exit 0, 1 with the cause on stderr, 2 for usage.
  */
@@ -33,7 +33,7 @@ struct order {
 	uint32_t count;
 	uint64_t bytes;
 };
-enum { SINK = 1, SOURCE = 2, ECHO = 3 };
+enum { SINK = 1, SOURCE = 2, ECHO = 3, ECHO_ASLEEP = 4 };
 
 static double now(void)
 {
@@ -131,8 +131,8 @@ static void *serve_one(void *arg)
 			all_out(fd, &done, 1);
 		else if (order.what == SOURCE)
 			stream_out(fd, piece, order.bytes);
-		else if (order.what == ECHO)
-			while (order.count-- && all_in(fd, piece, PING_SIZE, true) && all_out(fd, piece, PING_SIZE))
+		else if (order.what == ECHO || order.what == ECHO_ASLEEP)
+			while (order.count-- && all_in(fd, piece, PING_SIZE, order.what == ECHO) && all_out(fd, piece, PING_SIZE))
 				;
 	}
 	free(piece);
@@ -231,9 +231,9 @@ static int by_size(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-static int pingpong(const char *address, uint32_t count)
+static int pingpong(const char *address, uint32_t count, bool asleep)
 {
-	struct order order = { .what = ECHO, .count = count };
+	struct order order = { .what = asleep ? ECHO_ASLEEP : ECHO, .count = count };
 	double *took = calloc(count ? count : 1, sizeof(*took));
 	char bytes[PING_SIZE] = { 0 };
 	int fd;
@@ -246,7 +246,7 @@ static int pingpong(const char *address, uint32_t count)
 	for (uint32_t i = 0; i < count; i++) {
 		double start = now();
 
-		if (!all_out(fd, bytes, sizeof(bytes)) || !all_in(fd, bytes, sizeof(bytes), true))
+		if (!all_out(fd, bytes, sizeof(bytes)) || !all_in(fd, bytes, sizeof(bytes), !asleep))
 			die("the connection ended early");
 		took[i] = (now() - start) * 1e6;
 	}
@@ -265,9 +265,9 @@ int main(int argc, char **argv)
 		serve(argv[2]);
 	if ((argc == 5 || argc == 6) && strcmp(argv[1], "stream") == 0)
 		status = stream(argv[2], (unsigned)atoi(argv[3]), (uint64_t)atol(argv[4]), argc == 6 && strcmp(argv[5], "down") == 0);
-	else if (argc == 4 && strcmp(argv[1], "pingpong") == 0)
-		status = pingpong(argv[2], (uint32_t)atoi(argv[3]));
+	else if ((argc == 4 || argc == 5) && strcmp(argv[1], "pingpong") == 0)
+		status = pingpong(argv[2], (uint32_t)atoi(argv[3]), argc == 5 && strcmp(argv[4], "asleep") == 0);
 	if (status == 2)
-		fprintf(stderr, "usage: rawtcp serve ADDRESS:PORT | stream ADDRESS:PORT LANES MIB [down] | pingpong ADDRESS:PORT COUNT\n");
+		fprintf(stderr, "usage: rawtcp serve ADDRESS:PORT | stream ADDRESS:PORT LANES MIB [down] | pingpong ADDRESS:PORT COUNT [asleep]\n");
 	return status;
 }
