@@ -25,6 +25,8 @@ struct learnt {
 
 struct answer {
 	uint32_t refs; /* atomic */
+	bool has_key;
+	struct answer_key key;
 	uint8_t *bytes;
 	bool unlisted;
 	uint32_t count;
@@ -355,6 +357,11 @@ struct answer_function *answer_learn(struct answer *answer, const char *name, co
 
 /* ---- the store ---- */
 
+const struct answer_key *answer_key_of(const struct answer *answer)
+{
+	return answer->has_key ? &answer->key : NULL;
+}
+
 struct kept {
 	struct answer_key key;
 	struct kept *next;
@@ -399,6 +406,8 @@ void answer_store_keep(const struct answer_key *key, struct answer *answer)
 
 	if (!kept)
 		return;
+	answer->key = *key;
+	answer->has_key = true;
 	*kept = (struct kept){ .key = *key, .answer = answer_get(answer) };
 	pthread_mutex_lock(&store.lock);
 

@@ -62,7 +62,10 @@ bool answer_is_unlisted(const struct answer *answer);
  */
 struct answer_function *answer_learn(struct answer *answer, const char *name, const void *record, size_t size);
 
-/* The store. find: a new reference, or NULL. keep: takes a reference of its own. */
+/* The key that it was kept by; NULL: it never was. */
+const struct answer_key *answer_key_of(const struct answer *answer);
+
+/* The store. find: a new reference, or NULL. keep: takes a reference of its own; once for an answer, before others know it. */
 struct answer *answer_store_find(const struct answer_key *key);
 void answer_store_keep(const struct answer_key *key, struct answer *answer);
 

@@ -19,6 +19,7 @@
 #include "libgleamcuda/log.h"
 #include "libgleamcuda/off.h"
 #include "libgleamcuda/session.h"
+#include "libgleamcuda/verdicts.h"
 
 /* More cells than this are not asked for: others need some too. The answer is then kept as one without functions, and
  * each is asked for by name. */
@@ -185,15 +186,21 @@ CUresult image_choose(const void *bytes, uint64_t size, const struct image_targe
 
 /* ---- targets of a call ---- */
 
-/* The context's device first, whose attributes the answer tells; a library is for the others too. */
-static uint32_t targets_of(struct call *call, uint64_t object, struct image_target *targets)
+/* The context's device, whose attributes the answer tells. Without a context: the first of the server that it is for. */
+static int device_of(const struct call *call)
 {
 	int first = call->context ? call->context->device : 0;
-	uint32_t count = 0;
 
-	/* Without a context: the first of the server that it is for. */
 	while (!call->context && first < device_count() - 1 && device_at(first)->session != call->session)
 		first++;
+	return first;
+}
+
+/* That one first; a library is for the others too. */
+static uint32_t targets_of(struct call *call, uint64_t object, struct image_target *targets)
+{
+	int first = device_of(call);
+	uint32_t count = 0;
 
 	for (int i = 0; i < SNAPSHOT_DEVICES && count < SNAPSHOT_DEVICES; i++) {
 		const struct device *device = device_at(i ? (i <= first ? i - 1 : i) : first);
@@ -231,15 +238,21 @@ static enum image_want want_of(const struct call *call, const struct jit *jit)
 	return IMAGE_WANT_BEST;
 }
 
-static void key_make(struct answer_key *key, const struct image *image, const struct jit *jit,
+static void key_make(struct answer_key *key, const struct call *call, const struct image *image, const struct jit *jit,
 		     const struct image_target *targets)
 {
+	const struct device *device = device_at(device_of(call));
+
 	*key = (struct answer_key){ 0 };
 	for (uint32_t i = 0; i < image->piece_count; i++)
 		answer_key_add(key, image->pieces[i].bytes, image->pieces[i].size);
 	answer_key_add(key, jit->wire, jit->wire_size);
 	answer_key_add(key, &targets[0], sizeof(targets[0]));
 	answer_key_add(key, &image->kind, sizeof(image->kind));
+	/* What another process was told of it must be of the same GPU and driver. */
+	if (device)
+		answer_key_add(key, device->raw->name, strlen(device->raw->name));
+	answer_key_add(key, &call->session->snapshot.driver_version, sizeof(call->session->snapshot.driver_version));
 }
 
 /* ---- sending ---- */
@@ -487,8 +500,13 @@ static CUresult load_chosen(struct call *call, uint64_t object, const struct ima
 	CUresult result;
 
 	if (!jit->tells && !is_off(OFF_VERDICTS)) {
-		key_make(&key, image, jit, targets);
+		key_make(&key, call, image, jit, targets);
 		answer = answer_store_find(&key);
+		if (!answer) {
+			answer = verdicts_find(call->session, &key);
+			if (answer)
+				answer_store_keep(&key, answer);
+		}
 	}
 	result = image_send(call, object, image);
 	if (!result && answer)
@@ -506,6 +524,8 @@ static CUresult load_chosen(struct call *call, uint64_t object, const struct ima
 	result = load_ask(call, object, image, jit, &bytes, &size);
 	if (result)
 		return result;
+	if (!jit->tells && !is_off(OFF_VERDICTS))
+		verdicts_keep(call->session, &key, bytes, size);
 	answer = answer_new(bytes, size, &result);
 	if (!answer) {
 		object_drop(call, object);
@@ -583,6 +603,8 @@ CUresult image_ask(struct call *call, uint64_t object, struct answer *answer, co
 		    (told.flags & VERDICT_HAS_PARAMS)) {
 			memcpy(attributes_out, told.attributes, sizeof(told.attributes));
 			function = answer_learn(answer, name, record, SESSION_CELL_SIZE);
+			if (function && answer_key_of(answer))
+				verdicts_more(call->session, answer_key_of(answer), record, r.at);
 		}
 		free(record);
 	}

@@ -469,6 +469,11 @@ void weights_unlock(void)
 	pthread_mutex_unlock(&lock);
 }
 
+bool weights_daemon_is_there_locked(const struct session *s)
+{
+	return !told[s->index].gone;
+}
+
 bool weights_fill_locked(const struct session *s, uint32_t number, uint64_t offset, void *bytes, uint32_t size)
 {
 	const struct told *t = &told[s->index];

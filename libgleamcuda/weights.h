@@ -42,6 +42,8 @@ void weights_look(struct session *s, uint64_t address, uint64_t size, struct wei
  */
 void weights_lock(void);
 void weights_unlock(void);
+/* Whoever asks gleamd anything by the session's socket holds the lock meanwhile. */
+bool weights_daemon_is_there_locked(const struct session *s);
 bool weights_fill_locked(const struct session *s, uint32_t number, uint64_t offset, void *bytes, uint32_t size);
 void weights_forget_locked(const struct session *s);
 void weights_back(const struct session *s);

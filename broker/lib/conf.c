@@ -38,6 +38,7 @@ void conf_init(struct conf *conf)
 		.driver = "/usr/lib/x86_64-linux-gnu/libcuda.so.1",
 		.cache_memory = CONF_UNSET,
 		.cache_disk = CONF_UNSET,
+		.cache_verdicts = 64u << 20,
 		.mount = "/gleam",
 		.policy = "cost",
 	};
@@ -291,6 +292,8 @@ int conf_set(struct conf *conf, const char *section, const char *name, const cha
 		return bytes_set(&conf->cache_memory, value, CONF_CACHE_MAX, why, why_size);
 	if (IS("cache", "disk"))
 		return bytes_set(&conf->cache_disk, value, CONF_CACHE_MAX, why, why_size);
+	if (IS("cache", "verdicts"))
+		return bytes_set(&conf->cache_verdicts, value, CONF_CACHE_MAX, why, why_size);
 	if (IS("cache", "dir"))
 		return text_set(conf->cache_dir, sizeof(conf->cache_dir), value, why, why_size);
 	if (IS("key", "file"))

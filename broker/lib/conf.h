@@ -64,6 +64,7 @@ struct conf {
 	uint64_t cache_memory; /* bytes; CONF_UNSET */
 	uint64_t cache_disk;   /* bytes; CONF_UNSET */
 	char cache_dir[CONF_PATH_SIZE]; /* "": the default place; "no": none */
+	uint64_t cache_verdicts; /* bytes of what servers have said about images */
 	char mount[CONF_PATH_SIZE]; /* where /gleam is; "": nowhere */
 	char policy[CONF_NAME_SIZE];
 	bool migrate;		       /* programs are moved where they run better, without being asked */

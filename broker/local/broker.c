@@ -22,6 +22,7 @@
 #include "broker/local/move.h"
 #include "broker/local/kdev.h"
 #include "broker/local/place.h"
+#include "broker/local/verdicts.h"
 #include "broker/local/prefetch.h"
 #include "broker/local/server.h"
 #include "broker/node/node.h"
@@ -56,6 +57,7 @@ struct broker {
 	uint64_t ended;
 	struct api_count ended_totals;
 	struct cache_local *cache;
+	struct verdicts *verdicts;
 	struct kdev *kdev; /* the kernel module; NULL without */
 	struct place *place;
 	struct discover *discover; /* NULL: nobody is looked for */
@@ -481,7 +483,8 @@ int broker_start(struct loop *loop, const struct conf *conf, struct tls_keys *ke
 		goto free_broker;
 	}
 	broker->cache = cache_local_new(loop, conf);
-	if (!broker->cache)
+	broker->verdicts = verdicts_new(conf->cache_verdicts);
+	if (!broker->cache || !broker->verdicts)
 		goto no_memory;
 	for (unsigned i = 0; i < conf->server_count; i++)
 		if (!broker_server_add(broker, &conf->servers[i]))
@@ -545,6 +548,7 @@ void broker_free(struct broker *broker)
 	for (unsigned i = 0; i < broker->server_count; i++)
 		server_free(broker->servers[i]);
 	cache_local_free(broker->cache);
+	verdicts_free(broker->verdicts);
 	kdev_free(broker->kdev);
 	discover_free(broker->discover);
 	place_free(broker->place);
@@ -585,6 +589,11 @@ struct place *broker_place(const struct broker *broker)
 struct cache_local *broker_cache(const struct broker *broker)
 {
 	return broker->cache;
+}
+
+struct verdicts *broker_verdicts(const struct broker *broker)
+{
+	return broker->verdicts;
 }
 
 struct node *broker_node(const struct broker *broker)

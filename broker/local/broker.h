@@ -18,6 +18,7 @@
 
 struct broker;
 struct cache_local;
+struct verdicts;
 struct client;
 struct node;
 struct place;
@@ -55,6 +56,7 @@ struct place *broker_place(const struct broker *broker);
 uint32_t broker_session_take(struct broker *broker);
 struct loop *broker_loop(const struct broker *broker);
 struct cache_local *broker_cache(const struct broker *broker);
+struct verdicts *broker_verdicts(const struct broker *broker);
 struct node *broker_node(const struct broker *broker);
 const char *broker_socket(const struct broker *broker);
 /* What all sessions have counted since the start, those that have ended included. Returns how many sessions there were. */

@@ -43,6 +43,7 @@ static void client_freed(struct loop_post *post)
 		free(packet);
 	}
 	cache_client_free(client->cache);
+	verdict_parts_drop(&client->verdict);
 	record_free(client->record);
 	record_free(client->record_next);
 	free(client->spans);

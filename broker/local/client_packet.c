@@ -134,8 +134,12 @@ static void client_packet_take(struct client *client, size_t size, int fd)
 			return;
 		fd = -1;
 	}
+	if (type >= LOCAL_VERDICT && type <= LOCAL_VERDICT_MORE && client->state == CLIENT_LIVE && client_verdict(client, type, &r) == 0) {
+		fd_close(&fd);
+		return;
+	}
 	/* One that has died meanwhile asks in vain. */
-	if (type == LOCAL_FILE && client->state == CLIENT_DEAD) {
+	if ((type == LOCAL_FILE || (type >= LOCAL_VERDICT && type <= LOCAL_VERDICT_MORE)) && client->state == CLIENT_DEAD) {
 		fd_close(&fd);
 		return;
 	}

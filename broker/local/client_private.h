@@ -16,6 +16,7 @@
 #include "broker/local/route.h"
 #include "broker/local/save.h"
 #include "broker/local/server.h"
+#include "broker/local/verdicts.h"
 #include "broker/proto/span.h"
 #include "broker/local/wire.h"
 
@@ -103,6 +104,8 @@ struct client {
 	uint64_t pace_ns;	 /* when that was counted */
 	struct loop_timer pace_timer; /* set: it waits */
 
+	struct verdict_parts verdict; /* what it is about to leave */
+
 	uint8_t *packet; /* LOCAL_MSG_MAX bytes */
 	struct msghdr recv_msg;
 	struct iovec recv_iov;
@@ -171,6 +174,8 @@ struct client {
 };
 
 /* client.c */
+/* A packet of LOCAL_VERDICT to LOCAL_VERDICT_MORE. -errno: it is none, or we can't answer. */
+int client_verdict(struct client *client, uint32_t type, struct reader *r);
 /* Its doorbell is heard from now on. */
 void client_bell_arm(struct client *client);
 void client_gone(struct client *client);

@@ -294,6 +294,16 @@ enum session_end {
 /* A worker that isn't ready by then is given up, and its client told; both ends count on it. */
 #define LOCAL_OPEN_MS_MAX 65000
 
+/*
+ * What a load is known by: a hash of the bytes that are sent, the options and the GPU's model, which need not withstand an enemy. As three u64.
+ */
+struct verdict_key {
+	uint64_t hash[2];
+	uint64_t size;
+};
+#define VERDICT_KEPT_MAX  (4u << 20)
+#define VERDICT_PART_SIZE (LOCAL_MSG_MAX - 64)
+
 /* u32 enum local_msg, then */
 enum local_msg {
 	/* client -> gleamd: u32 version, u8 hash[32], u32 pid as the client sees it, str program, str settings
@@ -320,6 +330,18 @@ enum local_msg {
 	 * LOCAL_REFUSED.
 	 */
 	LOCAL_RETURN = 7,
+	/*
+	 * client -> gleamd: verdict_key. What has this user's programs left of a load, on the server of the session? Answered by LOCAL_VERDICT_PART, in
+	 * their order. One at a time: asked while packets are on their way to the client it isn't answered.
+	 */
+	LOCAL_VERDICT = 8,
+	/* verdict_key, u32 total (0: nothing is known), u32 at, bytes: of the verdict (verdict.h), and records of what was learnt of single functions later,
+	 * each at a multiple of 8: u32 size, u32 0, bytes */
+	LOCAL_VERDICT_PART = 9,
+	/* client -> gleamd: the same, to be kept; without records. VERDICT_KEPT_MAX at most */
+	LOCAL_VERDICT_KEEP = 10,
+	/* client -> gleamd: verdict_key, bytes: one record, without its size */
+	LOCAL_VERDICT_MORE = 11,
 	/* gleamctl -> gleamd: str JSON request {"cmd": "...", ...}; answered by one or more LOCAL_JSON packets */
 	LOCAL_CONTROL = 16,
 	LOCAL_JSON = 17, /* u32 more, str part of the JSON answer */
