@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-// sources: broker/local/client.c broker/local/client_open.c broker/local/client_packet.c broker/local/flow.c broker/local/client_direct.c
+// sources: broker/local/client.c broker/local/client_open.c broker/local/client_packet.c broker/local/client_verdict.c broker/local/verdicts.c broker/local/flow.c broker/local/client_direct.c
 // sources: broker/local/journal.c broker/local/baton.c broker/local/adopt.c broker/local/wire.c broker/local/move.c
 // sources: broker/local/move_old.c broker/local/move_new.c broker/local/move_way.c broker/local/move_save.c
 // sources: broker/local/control_move.c broker/local/control_save.c broker/local/save.c broker/local/saver.c

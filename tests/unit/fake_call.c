@@ -3,8 +3,10 @@
 #include "tests/unit/fake_call.h"
 #include "libgleamcuda/hostfunc.h"
 
+#include <assert.h>
 #include <elf.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,6 +22,7 @@
 #include "libgleamcuda/region.h"
 #include "libgleamcuda/session.h"
 #include "libgleamcuda/stream.h"
+#include "libgleamcuda/verdicts.h"
 
 #define CELLS_SIZE (SESSION_CELLS * SESSION_CELL_SIZE)
 
@@ -79,6 +82,7 @@ void fake_reset(void)
 
 	pthread_once(&once, device_make);
 	free(fake_worker.image);
+	free(fake_worker.kept);
 	memset(&fake_worker, 0, sizeof(fake_worker));
 	if (!cells)
 		cells = malloc(CELLS_SIZE);
@@ -88,6 +92,7 @@ void fake_reset(void)
 void fake_release(void)
 {
 	free(fake_worker.image);
+	free(fake_worker.kept);
 	free(cells);
 	free(blob);
 	fake_worker.image = cells = blob = NULL;
@@ -480,6 +485,43 @@ CUresult session_cells_take(struct session *s, uint32_t size, struct bulk_ref *r
 void session_cells_give(struct session *s, const struct bulk_ref *ref)
 {
 	cells_out--;
+}
+
+struct answer *verdicts_find(struct session *s, const struct answer_key *key)
+{
+	struct answer *answer;
+	CUresult result;
+	uint8_t *bytes;
+
+	fake_worker.asked_count++;
+	if (!fake_worker.kept || (!fake_worker.kept_fits && memcmp(key, &fake_worker.kept_key, sizeof(*key))))
+		return NULL;
+	bytes = malloc(fake_worker.kept_size);
+	memcpy(bytes, fake_worker.kept, fake_worker.kept_size);
+	answer = answer_new(bytes, fake_worker.kept_size, &result);
+	assert(answer);
+	return answer;
+}
+
+void verdicts_keep(struct session *s, const struct answer_key *key, const uint8_t *bytes, size_t size)
+{
+	fake_worker.kept_count++;
+	free(fake_worker.kept);
+	fake_worker.kept = malloc(size);
+	memcpy(fake_worker.kept, bytes, size);
+	fake_worker.kept_size = size;
+	fake_worker.kept_key = *key;
+}
+
+void verdicts_more(struct session *s, const struct answer_key *key, const void *record, size_t size)
+{
+	struct reader r = reader_on(record, size);
+	struct verdict_function told;
+
+	fake_worker.more_key = *key;
+	assert(verdict_function_get(&r, &told) && r.at == size);
+	snprintf(fake_worker.more_name, sizeof(fake_worker.more_name), "%s", told.name);
+	fake_worker.more_count++;
 }
 
 void stream_note(struct call *call, uint64_t handle, uint64_t seq)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The layer of calls without a session: a command is decoded by a small worker in the test as soon as it is posted, and
- * answered before call_wait() returns. In place of libgleamcuda/call.c, session.c, stream.c, device.c and thread.c. Each
+ * answered before call_wait() returns. In place of libgleamcuda/call.c, session.c, stream.c, device.c, thread.c and verdicts.c. Each
  * thread has a worker of its own; what they share is what is tested.
  */
 #ifndef GLEAM_TESTS_FAKE_CALL_H
@@ -10,6 +10,7 @@
 #include "broker/proto/verdict.h"
 #include "gen/bodies.h"
 #include "gen/msg.h"
+#include "libgleamcuda/answer.h"
 #include "libgleamcuda/call.h"
 #include "libgleamcuda/context.h"
 #include "libgleamcuda/device.h"
@@ -55,6 +56,14 @@ extern __thread struct fake_worker {
 	uint8_t launch_params[32768];
 	uint8_t launch_attrs[4096];
 	struct frame_hdr launch_hdr;
+
+	/* gleamd: what it knows of the next load, from malloc, and what was left there */
+	uint8_t *kept;
+	size_t kept_size;
+	struct answer_key kept_key, more_key;
+	bool kept_fits; /* whatever is asked for, as for another process that loads the same */
+	unsigned int kept_count, more_count, asked_count;
+	char more_name[64];
 } fake_worker;
 
 extern struct context fake_contexts[2];

@@ -197,12 +197,56 @@ static void test_a_load_behind_a_host_function_is_waited_for(void **state)
 	assert_int_equal(fake_worker.counts[OP_gleamLoadAgain], 1);
 }
 
+/* What another process was told is good for this one's first load. */
+static void test_what_gleamd_knows_costs_no_trip(void **state)
+{
+	struct call call = fake_call();
+	CUfunction f;
+	CUmodule m;
+
+	assert_int_equal(load(TEXT("kept"), &m), CUDA_SUCCESS);
+	assert_int_equal(fake_worker.asked_count, 1);
+	assert_int_equal(fake_worker.kept_count, 1);
+	assert_int_equal(fake_worker.trips, 1);
+	/* The process remembers that itself. */
+	assert_int_equal(load(TEXT("kept"), &m), CUDA_SUCCESS);
+	assert_int_equal(fake_worker.asked_count, 1);
+	fake_worker.kept_fits = true;
+	assert_int_equal(load(TEXT("kept, as another process has it"), &m), CUDA_SUCCESS);
+	assert_int_equal(fake_worker.asked_count, 2);
+	assert_int_equal(fake_worker.kept_count, 1);
+	assert_int_equal(fake_worker.trips, 1);
+	assert_int_equal(fake_worker.counts[OP_gleamLoadAgain], 2);
+	assert_int_equal(do_cuModuleGetFunction(&call, &f, m, "second"), CUDA_SUCCESS);
+	assert_int_equal(do_cuModuleGetFunction(&call, &f, m, "third"), CUDA_ERROR_NOT_FOUND);
+	assert_int_equal(fake_worker.trips, 1);
+}
+
+/* What is learnt of a function later is left there, too, once. */
+static void test_what_is_learnt_is_left_with_gleamd(void **state)
+{
+	struct call call = fake_call();
+	CUfunction f;
+	CUmodule m;
+	int value;
+
+	fake_worker.without_attributes = true;
+	assert_int_equal(load(TEXT("learnt"), &m), CUDA_SUCCESS);
+	assert_int_equal(do_cuModuleGetFunction(&call, &f, m, "second"), CUDA_SUCCESS);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(do_cuFuncGetAttribute(&call, &value, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, f), CUDA_SUCCESS);
+	assert_int_equal(fake_worker.more_count, 1);
+	assert_string_equal(fake_worker.more_name, "second");
+	assert_memory_equal(&fake_worker.more_key, &fake_worker.kept_key, sizeof(fake_worker.kept_key));
+}
+
 static void test_failures_are_not_remembered(void **state)
 {
 	CUmodule m;
 
 	fake_worker.load_result = CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
 	assert_int_equal(load(TEXT("fails"), &m), CUDA_ERROR_UNSUPPORTED_PTX_VERSION);
+	assert_int_equal(fake_worker.kept_count, 0);
 	fake_worker.load_result = CUDA_SUCCESS;
 	assert_int_equal(load(TEXT("fails"), &m), CUDA_SUCCESS);
 	assert_int_equal(fake_worker.trips, 2);
@@ -691,6 +735,8 @@ int main(void)
 		TEST(test_large_images_go_in_parts),
 		TEST(test_a_second_load_costs_no_trip),
 		TEST(test_a_load_behind_a_host_function_is_waited_for),
+		TEST(test_what_gleamd_knows_costs_no_trip),
+		TEST(test_what_is_learnt_is_left_with_gleamd),
 		TEST(test_failures_are_not_remembered),
 		TEST(test_long_answers_are_asked_for_again),
 		TEST(test_unlisted_functions_are_asked_for_once),

@@ -9,8 +9,8 @@ BROKER_NODE := $(addprefix broker/node/,proc.c pool.c seat.c seat_up.c seat_away
 SCHED := $(addprefix broker/local/,sched.c sched_cost.c sched_move.c sched_profile.c sched_policy_cost.c sched_policy_load.c \
 	sched_policy_turn.c sched_policy_pinned.c sched_share.c)
 BROKER_LOCAL := $(addprefix broker/local/, \
-	server.c route.c client.c client_open.c client_direct.c client_packet.c client_verdict.c verdicts.c flow.c journal.c baton.c adopt.c wire.c \
-	move.c move_old.c move_new.c move_way.c move_save.c \
+	server.c route.c client.c client_open.c client_direct.c client_packet.c client_verdict.c verdicts.c flow.c journal.c baton.c \
+	adopt.c wire.c move.c move_old.c move_new.c move_way.c move_save.c \
 	move_ask.c drain.c control_move.c save.c saver.c aside.c record.c replay.c control_save.c broker.c state.c \
 	control.c kdev.c knl.c place.c place_move.c place_store.c place_show.c control_sched.c netwatch.c discover.c \
 	discover_line.c) $(SCHED)
