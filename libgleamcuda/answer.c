@@ -305,7 +305,7 @@ bool answer_is_unlisted(const struct answer *answer)
 	return answer->unlisted;
 }
 
-struct answer_function *answer_learn(struct answer *answer, const char *name, const void *record, size_t size)
+struct answer_function *answer_learn(struct answer *answer, const char *name, const void *record, size_t size, bool own)
 {
 	struct reader r = reader_on(record, size);
 	struct answer_function *f = answer_find(answer, name);
@@ -331,6 +331,7 @@ struct answer_function *answer_learn(struct answer *answer, const char *name, co
 		return NULL;
 	}
 	told.name = l->name;
+	told.has_attributes &= own;
 	l->function = told;
 
 	pthread_mutex_lock(&answer->lock);

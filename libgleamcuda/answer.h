@@ -58,9 +58,10 @@ uint32_t answer_index(const struct answer *answer, const struct answer_function 
 bool answer_is_unlisted(const struct answer *answer);
 /*
  * What the worker told about one function later (a record in the form of verdict.h): complete it. Of an unlisted answer:
- * add it. NULL if the record is malformed or speaks of another name, or memory is short.
+ * add it. @own: its attributes are those on the device that the answer is of, or one like it; else they are left out. NULL if the
+ * record is malformed or speaks of another name, or memory is short.
  */
-struct answer_function *answer_learn(struct answer *answer, const char *name, const void *record, size_t size);
+struct answer_function *answer_learn(struct answer *answer, const char *name, const void *record, size_t size, bool own);
 
 /* The key that it was kept by; NULL: it never was. */
 const struct answer_key *answer_key_of(const struct answer *answer);

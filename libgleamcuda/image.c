@@ -31,6 +31,9 @@
  * container that has both. Atomic. */
 static enum { CUBINS_UNKNOWN, CUBINS_RUN, CUBINS_REFUSED } cubins[SESSIONS_MAX];
 
+/* The program's, which its worker's driver gets: loads fail by them that succeed without. */
+static const char *const jit_settings[] = { "CUDA_FORCE_PTX_JIT", "CUDA_DISABLE_PTX_JIT", "CUDA_FORCE_JIT", "CUDA_DISABLE_JIT" };
+
 /* ---- choosing ---- */
 
 static CUresult result_of(int err)
@@ -249,10 +252,18 @@ static void key_make(struct answer_key *key, const struct call *call, const stru
 	answer_key_add(key, jit->wire, jit->wire_size);
 	answer_key_add(key, &targets[0], sizeof(targets[0]));
 	answer_key_add(key, &image->kind, sizeof(image->kind));
-	/* What another process was told of it must be of the same GPU and driver. */
+	/* What another process was told of it must be of the same GPU and driver, and of one whose driver was told the same about compiling. */
 	if (device)
 		answer_key_add(key, device->raw->name, strlen(device->raw->name));
 	answer_key_add(key, &call->session->snapshot.driver_version, sizeof(call->session->snapshot.driver_version));
+	for (size_t i = 0; i < sizeof(jit_settings) / sizeof(jit_settings[0]); i++) {
+		const char *value = secure_getenv(jit_settings[i]);
+
+		if (value) {
+			answer_key_add(key, jit_settings[i], strlen(jit_settings[i]));
+			answer_key_add(key, value, strlen(value));
+		}
+	}
 }
 
 /* ---- sending ---- */
@@ -524,15 +535,16 @@ static CUresult load_chosen(struct call *call, uint64_t object, const struct ima
 	result = load_ask(call, object, image, jit, &bytes, &size);
 	if (result)
 		return result;
-	if (!jit->tells && !is_off(OFF_VERDICTS))
-		verdicts_keep(call->session, &key, bytes, size);
 	answer = answer_new(bytes, size, &result);
 	if (!answer) {
 		object_drop(call, object);
 		return result;
 	}
-	if (!jit->tells && !is_off(OFF_VERDICTS))
+	if (!jit->tells && !is_off(OFF_VERDICTS)) {
 		answer_store_keep(&key, answer);
+		/* The answer has them. */
+		verdicts_keep(call->session, &key, bytes, size);
+	}
 	*answer_out = answer;
 	return CUDA_SUCCESS;
 }
@@ -567,7 +579,7 @@ CUresult image_load(struct call *call, uint64_t object, const void *bytes, uint6
 
 /* ---- one function ---- */
 
-CUresult image_ask(struct call *call, uint64_t object, struct answer *answer, const char *name,
+CUresult image_ask(struct call *call, uint64_t object, struct answer *answer, const char *name, bool own,
 		   struct answer_function **function_out, int32_t attributes_out[VERDICT_ATTRIBUTES])
 {
 	struct answer_function *function = NULL;
@@ -602,8 +614,8 @@ CUresult image_ask(struct call *call, uint64_t object, struct answer *answer, co
 		if (verdict_function_get(&r, &told) && (told.flags & VERDICT_HAS_ATTRIBUTES) &&
 		    (told.flags & VERDICT_HAS_PARAMS)) {
 			memcpy(attributes_out, told.attributes, sizeof(told.attributes));
-			function = answer_learn(answer, name, record, SESSION_CELL_SIZE);
-			if (function && answer_key_of(answer))
+			function = answer_learn(answer, name, record, SESSION_CELL_SIZE, own);
+			if (function && own && answer_key_of(answer))
 				verdicts_more(call->session, answer_key_of(answer), record, r.at);
 		}
 		free(record);

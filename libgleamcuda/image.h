@@ -92,8 +92,8 @@ void jit_tell(const struct jit *jit, const void *verdict, size_t size);
 CUresult image_load(struct call *call, uint64_t object, const void *bytes, uint64_t size, const struct jit *jit,
 		    struct answer **answer_out);
 
-/* Ask for one function's record and complete the answer; its attributes on the call's device. NOT_FOUND. */
-CUresult image_ask(struct call *call, uint64_t object, struct answer *answer, const char *name,
+/* Ask for one function's record and complete the answer; its attributes on the call's device. @own: as in answer_learn(). NOT_FOUND. */
+CUresult image_ask(struct call *call, uint64_t object, struct answer *answer, const char *name, bool own,
 		   struct answer_function **function_out, int32_t attributes_out[VERDICT_ATTRIBUTES]);
 
 #endif

@@ -211,6 +211,24 @@ void programs_context_gone(struct context *context)
 
 /* ---- names ---- */
 
+/* Two devices of one model give a function the same attributes. */
+static bool device_is_like(int a, int b)
+{
+	const struct device *x = device_at(a), *y = device_at(b);
+	const int major = CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR;
+	const int minor = CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR;
+
+	return a == b || (x && y && !strcmp(x->raw->name, y->raw->name) &&
+			  x->raw->attributes[major] == y->raw->attributes[major] &&
+			  x->raw->attributes[minor] == y->raw->attributes[minor]);
+}
+
+/* Is what the worker says of a function, on the device of the call, true on the one that the program's answer speaks of? */
+static bool is_own(const struct call *call, const struct program *program)
+{
+	return !call->context || device_is_like(program->device, call->context->device);
+}
+
 CUresult program_find(struct call *call, struct program *program, const char *name, struct answer_function **info_out)
 {
 	int32_t attributes[VERDICT_ATTRIBUTES];
@@ -225,7 +243,7 @@ CUresult program_find(struct call *call, struct program *program, const char *na
 	info = answer_find(program->answer, name);
 	/* A lazy driver calls a library empty whose image it can't compile: asked for a name, it says why. */
 	if (!info && (answer_is_unlisted(program->answer) || (!program->context && !answer_count(program->answer)))) {
-		CUresult result = image_ask(call, program->handle, program->answer, name, &info, attributes);
+		CUresult result = image_ask(call, program->handle, program->answer, name, is_own(call, program), &info, attributes);
 
 		if (result)
 			return result;
@@ -515,18 +533,6 @@ CUresult function_in(struct call *call, CUfunction handle, struct context *conte
 
 /* ---- values ---- */
 
-/* Two devices of one model give a function the same attributes. */
-static bool device_is_like(int a, int b)
-{
-	const struct device *x = device_at(a), *y = device_at(b);
-	const int major = CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR;
-	const int minor = CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR;
-
-	return a == b || (x && y && !strcmp(x->raw->name, y->raw->name) &&
-			  x->raw->attributes[major] == y->raw->attributes[major] &&
-			  x->raw->attributes[minor] == y->raw->attributes[minor]);
-}
-
 /* The attributes that the function was loaded with on @device; asked for unless they came with the load. */
 static CUresult info_values(struct call *call, struct program *program, struct answer_function *info, int device,
 			    int32_t values_out[VERDICT_ATTRIBUTES])
@@ -537,7 +543,7 @@ static CUresult info_values(struct call *call, struct program *program, struct a
 		memcpy(values_out, info->attributes, sizeof(info->attributes));
 		return CUDA_SUCCESS;
 	}
-	return image_ask(call, program->handle, program->answer, info->name, &info, values_out);
+	return image_ask(call, program->handle, program->answer, info->name, is_own(call, program), &info, values_out);
 }
 
 CUresult kernel_at(struct call *call, const struct kernel *kernel, int device)
@@ -647,7 +653,8 @@ CUresult function_ready_slowly(struct call *call, struct function *function)
 		int32_t ignored[VERDICT_ATTRIBUTES];
 		struct answer_function *info;
 
-		result = image_ask(call, program->handle, program->answer, function->info->name, &info, ignored);
+		result = image_ask(call, program->handle, program->answer, function->info->name, is_own(call, program), &info,
+				   ignored);
 	}
 	call_in(call, current);
 	if (result)

@@ -16,18 +16,19 @@
 #include "libgleamcuda/session.h"
 #include "libgleamcuda/weights.h"
 
-#define ANSWER_NS     300000000ull /* a load that asks the server takes some 10 ms */
-#define ROOM_NS	      20000000ull  /* for the socket to take a packet more: nobody needs what is left there */
+#define ANSWER_NS     2000000000ull /* as long as for a file's; a load that asks the server takes some 10 ms */
+#define ROOM_NS	      20000000ull   /* for the socket to take what is left there, which nobody needs; or a question */
 #define PACKET_HEAD   64u
 #define RECORD_HEAD   8u
 
-static uint32_t silent; /* atomic: a bit for each session whose gleamd didn't answer */
+/* guarded by weights_lock(); of each session: 1 + its returns when its gleamd didn't answer */
+static uint32_t silent[SESSIONS_MAX];
 
 static bool is_there_locked(const struct session *s)
 {
 	/* Through the kernel module there is room for one answer, which is the session. */
-	return !s->kernel && s->index < 32 && !(__atomic_load_n(&silent, __ATOMIC_RELAXED) & 1u << s->index) &&
-	       weights_daemon_is_there_locked(s);
+	return !s->kernel && weights_daemon_is_there_locked(s) &&
+	       silent[s->index] != 1 + __atomic_load_n(&s->returns, __ATOMIC_ACQUIRE);
 }
 
 static struct writer packet_on(uint8_t *packet, size_t size, enum local_msg type, const struct answer_key *key)
@@ -41,18 +42,18 @@ static struct writer packet_on(uint8_t *packet, size_t size, enum local_msg type
 	return w;
 }
 
-static bool packet_send(struct session *s, const struct writer *w)
+static bool packet_send(struct session *s, const struct writer *w, uint64_t until_ns)
 {
-	uint64_t until = clock_ns() + ROOM_NS;
-
 	while (!w->fault) {
 		struct pollfd p = { .fd = s->socket, .events = POLLOUT };
+		uint64_t now;
 
 		if (send(s->socket, w->start, w->at, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)w->at)
 			return true;
-		if ((errno != EAGAIN && errno != EINTR) || clock_ns() >= until)
+		now = clock_ns();
+		if ((errno != EAGAIN && errno != EINTR) || now >= until_ns)
 			return false;
-		poll(&p, 1, 1 + (int)(ROOM_NS / 1000000));
+		poll(&p, 1, 1 + (int)((until_ns - now) / 1000000));
 	}
 	return false;
 }
@@ -85,8 +86,8 @@ static bool part_take(struct asked *asked, const uint8_t *packet, size_t size)
 	if (r.fault || total > VERDICT_KEPT_MAX || memcmp(&key, asked->key, sizeof(key)))
 		return false;
 	if (total == 0) {
-		asked->done = true;
-		return asked->at == 0;
+		asked->done = asked->at == 0;
+		return asked->done;
 	}
 	if (at == 0 && !asked->bytes) {
 		asked->bytes = malloc(total);
@@ -108,7 +109,7 @@ static bool ask_locked(struct session *s, struct asked *asked)
 	uint64_t until = clock_ns() + ANSWER_NS;
 	uint8_t *packet;
 
-	if (!packet_send(s, &w))
+	if (!packet_send(s, &w, clock_ns() + ROOM_NS))
 		return false;
 	packet = malloc(LOCAL_MSG_MAX);
 	while (packet && !asked->done) {
@@ -153,7 +154,7 @@ static struct answer *answer_of(uint8_t *bytes, size_t size)
 			break;
 		r = reader_on(bytes + at, record_size);
 		if (verdict_function_get(&r, &told))
-			answer_learn(answer, told.name, bytes + at, record_size);
+			answer_learn(answer, told.name, bytes + at, record_size, true);
 		at = (at + record_size + 7) & ~(size_t)7;
 	}
 	free(bytes);
@@ -169,8 +170,7 @@ struct answer *verdicts_find(struct session *s, const struct answer_key *key)
 	if (is_there_locked(s)) {
 		told = ask_locked(s, &asked);
 		if (!told && !session_has_ended(s)) {
-			/* A late answer would be in the way of the next one. */
-			__atomic_fetch_or(&silent, 1u << s->index, __ATOMIC_RELAXED);
+			silent[s->index] = 1 + __atomic_load_n(&s->returns, __ATOMIC_ACQUIRE);
 			gleam_log("gleamd doesn't say what it knows of loads: each waits for the server from now on");
 		}
 	}
@@ -187,6 +187,7 @@ struct answer *verdicts_find(struct session *s, const struct answer_key *key)
 void verdicts_keep(struct session *s, const struct answer_key *key, const uint8_t *bytes, size_t size)
 {
 	uint8_t *packet = size && size <= VERDICT_KEPT_MAX ? malloc(LOCAL_MSG_MAX) : NULL;
+	uint64_t until = clock_ns() + ROOM_NS;
 
 	if (!packet)
 		return;
@@ -198,7 +199,7 @@ void verdicts_keep(struct session *s, const struct answer_key *key, const uint8_
 		put_u32(&w, (uint32_t)size);
 		put_u32(&w, (uint32_t)at);
 		put_bytes(&w, bytes + at, (uint32_t)part);
-		if (!packet_send(s, &w))
+		if (!packet_send(s, &w, until))
 			break;
 		at += part;
 	}
@@ -217,7 +218,7 @@ void verdicts_more(struct session *s, const struct answer_key *key, const void *
 	put_bytes(&w, record, (uint32_t)size);
 	weights_lock();
 	if (is_there_locked(s))
-		packet_send(s, &w);
+		packet_send(s, &w, clock_ns() + ROOM_NS);
 	weights_unlock();
 	free(packet);
 }

@@ -80,6 +80,7 @@ struct seen {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 /* guarded by lock */
+static int cancel_state; /* what who holds it had */
 static struct told {
 	struct seen seen[SEEN_MAX];
 	uint32_t seen_count;
@@ -134,6 +135,24 @@ static void switch_off(const char *why)
 {
 	gleam_log("weight cache: %s; files are not looked at any more", why);
 	__atomic_store_n(&off, 2, __ATOMIC_RELAXED);
+}
+
+/* A thread that is cancelled while it waits for gleamd would keep the lock. */
+void weights_lock(void)
+{
+	int state;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+	pthread_mutex_lock(&lock);
+	cancel_state = state;
+}
+
+void weights_unlock(void)
+{
+	int state = cancel_state;
+
+	pthread_mutex_unlock(&lock);
+	pthread_setcancelstate(state, NULL);
 }
 
 /* ---- mappings and pages ---- */
@@ -422,7 +441,7 @@ void weights_look(struct session *s, uint64_t address, uint64_t size, struct wei
 	*part_out = (struct weights_part){ .size = size };
 	if (session_is_direct(s) || is_off(s))
 		return;
-	pthread_mutex_lock(&lock);
+	weights_lock();
 	part_out->returns = __atomic_load_n(&s->returns, __ATOMIC_ACQUIRE);
 	if (told[s->index].gone)
 		goto unlock;
@@ -454,20 +473,10 @@ void weights_look(struct session *s, uint64_t address, uint64_t size, struct wei
 		.absent = chunk < file->chunks && file->bits[chunk / 8] & 1u << chunk % 8,
 	};
 unlock:
-	pthread_mutex_unlock(&lock);
+	weights_unlock();
 }
 
 /* ---- gleamd goes and comes ---- */
-
-void weights_lock(void)
-{
-	pthread_mutex_lock(&lock);
-}
-
-void weights_unlock(void)
-{
-	pthread_mutex_unlock(&lock);
-}
 
 bool weights_daemon_is_there_locked(const struct session *s)
 {

@@ -134,12 +134,14 @@ static void client_packet_take(struct client *client, size_t size, int fd)
 			return;
 		fd = -1;
 	}
-	if (type >= LOCAL_VERDICT && type <= LOCAL_VERDICT_MORE && client->state == CLIENT_LIVE && client_verdict(client, type, &r) == 0) {
+	bool verdict = type == LOCAL_VERDICT || type == LOCAL_VERDICT_KEEP || type == LOCAL_VERDICT_MORE;
+
+	if (verdict && client->state == CLIENT_LIVE && client_verdict(client, type, &r) == 0) {
 		fd_close(&fd);
 		return;
 	}
 	/* One that has died meanwhile asks in vain. */
-	if ((type == LOCAL_FILE || (type >= LOCAL_VERDICT && type <= LOCAL_VERDICT_MORE)) && client->state == CLIENT_DEAD) {
+	if ((type == LOCAL_FILE || verdict) && client->state == CLIENT_DEAD) {
 		fd_close(&fd);
 		return;
 	}

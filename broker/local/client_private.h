@@ -174,8 +174,6 @@ struct client {
 };
 
 /* client.c */
-/* A packet of LOCAL_VERDICT to LOCAL_VERDICT_MORE. -errno: it is none, or we can't answer. */
-int client_verdict(struct client *client, uint32_t type, struct reader *r);
 /* Its doorbell is heard from now on. */
 void client_bell_arm(struct client *client);
 void client_gone(struct client *client);
@@ -223,6 +221,10 @@ int client_packet(struct client *client, const void *bytes, size_t size, const i
 void client_refuse(struct client *client, enum session_end end, const char *why);
 /* Waits for the next packet. */
 void client_recv_arm(struct client *client);
+
+/* client_verdict.c */
+/* LOCAL_VERDICT, _KEEP or _MORE. -EPROTO: not a packet that we know. */
+int client_verdict(struct client *client, uint32_t type, struct reader *r);
 
 /* flow.c */
 void client_consumed(struct client *client, uint64_t tail, bool fault);

@@ -62,19 +62,17 @@ static int verdict_tell(struct client *client, struct reader *r)
 
 	if (r->fault)
 		return -EPROTO;
-	/* Whoever asks without reading answers fills its own queue, not our memory. */
-	if (client->out_first)
+	/* Whoever asks without reading answers gets no more of our memory. One packet may be there that was read before we have heard so. */
+	if (client->out_first && client->out_first->next)
 		return 0;
 	if (scope_of(client, driver, &scope))
 		bytes = verdicts_find(broker_verdicts(client->broker), &scope, &key, &size);
+	/* An answer that stays away, or ends in the middle, makes it ask no more: it is a load that waits, not its session's end. */
 	if (!bytes)
-		return part_send(client, &key, 0, 0, NULL, 0);
-	for (size_t at = 0; at < size; at += VERDICT_PART_SIZE) {
-		int err = part_send(client, &key, size, at, bytes + at, size - at < VERDICT_PART_SIZE ? size - at : VERDICT_PART_SIZE);
-
-		if (err)
-			return err;
-	}
+		(void)part_send(client, &key, 0, 0, NULL, 0);
+	for (size_t at = 0; bytes && at < size; at += VERDICT_PART_SIZE)
+		if (part_send(client, &key, size, at, bytes + at, size - at < VERDICT_PART_SIZE ? size - at : VERDICT_PART_SIZE))
+			break;
 	return 0;
 }
 
@@ -91,11 +89,9 @@ static int verdict_keep(struct client *client, struct reader *r)
 	if (r->fault)
 		return -EPROTO;
 	got = verdict_part(&client->verdict, &key, total, at, part, size, &bytes);
-	if (got == -ENOMEM)
-		return 0;
 	if (got <= 0)
 		return got;
-	if (scope_of(client, driver, &scope))
+	if (bytes && scope_of(client, driver, &scope))
 		verdicts_keep(broker_verdicts(client->broker), &scope, &key, bytes, total);
 	else
 		free(bytes);

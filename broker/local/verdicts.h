@@ -39,22 +39,26 @@ void verdicts_free(struct verdicts *verdicts);
 
 /* NULL: nothing is known. Good until the next call. */
 const uint8_t *verdicts_find(struct verdicts *verdicts, const struct verdict_scope *scope, const struct verdict_key *key, size_t *size_out);
-/* Takes @bytes (from malloc). What there is already stays, and counts as used. Nothing is kept where there is no room or memory. */
+/*
+ * Takes @bytes (from malloc). The same is there already: it stays, with its records, and counts as used. Something else is: it was false, or isn't true
+ * any more, and goes. Nothing is kept where there is no room or memory.
+ */
 void verdicts_keep(struct verdicts *verdicts, const struct verdict_scope *scope, const struct verdict_key *key, uint8_t *bytes, size_t size);
-/* @record behind what is kept, unless it is there or there is no room. */
+/* @record behind what is kept, unless it is there or there is no room; nothing is kept: nothing happens. */
 void verdicts_more(struct verdicts *verdicts, const struct verdict_scope *scope, const struct verdict_key *key, const void *record,
 		   size_t size);
 
 void verdicts_stats(const struct verdicts *verdicts, struct verdicts_stats *stats_out);
 
 /*
- * One that comes from a program in parts, in their order; zeros at first. @part is of [@at, @at + @size) of @total bytes. -EPROTO: it is not the next part
- * of anything, or too large. 1: it is whole, and the caller has *@bytes_out.
+ * One that comes from a program in parts, in their order; zeros at first. @part is of [@at, @at + @size) of @total bytes; with @at 0 another one begins,
+ * and what there was of the one before is dropped. -EPROTO: it is not the next part of anything, or too large. 1: it is whole, and the caller has
+ * *@bytes_out; NULL: there was no memory.
  */
 struct verdict_parts {
 	struct verdict_key key;
-	uint8_t *bytes;
-	uint32_t total, at;
+	uint8_t *bytes;	    /* NULL with @total: no memory, the parts are counted only */
+	uint32_t total, at; /* 0: none has begun */
 };
 int verdict_part(struct verdict_parts *parts, const struct verdict_key *key, uint32_t total, uint32_t at, const void *part, uint32_t size,
 		 uint8_t **bytes_out);

@@ -133,7 +133,7 @@ static_assert(sizeof(struct cache_id) == 24, "cache_id is fixed on the wire");
 
 /* ---- links: between a broker and a node, inside TLS ---- */
 
-#define LINK_VERSION   8
+#define LINK_VERSION   9
 #define LINK_MSG_MAX   (SESSION_CELL_SIZE_MAX + 4096u)
 #define SESSION_CELL_SIZE_MAX (1u << 20)
 #define LINK_PORT      4711
@@ -331,8 +331,8 @@ enum local_msg {
 	 */
 	LOCAL_RETURN = 7,
 	/*
-	 * client -> gleamd: verdict_key. What has this user's programs left of a load, on the server of the session? Answered by LOCAL_VERDICT_PART, in
-	 * their order. One at a time: asked while packets are on their way to the client it isn't answered.
+	 * client -> gleamd: verdict_key. What have this user's programs left of a load, on the server of the session? Answered by LOCAL_VERDICT_PART, in
+	 * their order. One at a time: it isn't answered while parts of an earlier answer wait for the client to read.
 	 */
 	LOCAL_VERDICT = 8,
 	/* verdict_key, u32 total (0: nothing is known), u32 at, bytes: of the verdict (verdict.h), and records of what was learnt of single functions later,

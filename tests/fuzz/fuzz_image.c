@@ -57,10 +57,10 @@ static void verdict_try(const uint8_t *data, size_t size)
 		/* Of functions of one name the first is found. */
 		if (!answer_find(answer, f->name) || answer_index(answer, f) != i)
 			abort();
-		answer_learn(answer, f->name, data, size);
+		answer_learn(answer, f->name, data, size, size & 1);
 	}
-	answer_learn(answer, "f", data, size);
-	answer_learn(answer, "f", data + size / 2, size - size / 2);
+	answer_learn(answer, "f", data, size, true);
+	answer_learn(answer, "f", data + size / 2, size - size / 2, false);
 	answer_put(answer);
 }
 

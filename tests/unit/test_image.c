@@ -240,6 +240,25 @@ static void test_what_is_learnt_is_left_with_gleamd(void **state)
 	assert_memory_equal(&fake_worker.more_key, &fake_worker.kept_key, sizeof(fake_worker.kept_key));
 }
 
+/* A driver that was told not to compile fails where another one doesn't. */
+static void test_settings_of_the_compiler_are_part_of_what_is_asked_for(void **state)
+{
+	static const char *const names[] = { "CUDA_FORCE_PTX_JIT", "CUDA_DISABLE_PTX_JIT", "CUDA_FORCE_JIT", "CUDA_DISABLE_JIT" };
+	CUmodule m;
+
+	assert_int_equal(load(TEXT("settings"), &m), CUDA_SUCCESS);
+	for (unsigned int i = 0; i < 4; i++) {
+		setenv(names[i], "1", 1);
+		assert_int_equal(load(TEXT("settings"), &m), CUDA_SUCCESS);
+		assert_int_equal(fake_worker.asked_count, i + 2);
+		assert_int_equal(fake_worker.kept_count, i + 2);
+		unsetenv(names[i]);
+	}
+	assert_int_equal(load(TEXT("settings"), &m), CUDA_SUCCESS);
+	assert_int_equal(fake_worker.asked_count, 5);
+	assert_int_equal(fake_worker.trips, 5);
+}
+
 static void test_failures_are_not_remembered(void **state)
 {
 	CUmodule m;
@@ -424,6 +443,7 @@ static void test_malformed_answers_are_refused(void **state)
 	(void)f;
 	/* A worker that loaded what we can't use is told to drop it. */
 	assert_true(fake_worker.counts[OP_cuModuleUnload] > 0);
+	assert_int_equal(fake_worker.kept_count, 0);
 }
 
 /* ---- JIT options (P-016) ---- */
@@ -737,6 +757,7 @@ int main(void)
 		TEST(test_a_load_behind_a_host_function_is_waited_for),
 		TEST(test_what_gleamd_knows_costs_no_trip),
 		TEST(test_what_is_learnt_is_left_with_gleamd),
+		TEST(test_settings_of_the_compiler_are_part_of_what_is_asked_for),
 		TEST(test_failures_are_not_remembered),
 		TEST(test_long_answers_are_asked_for_again),
 		TEST(test_unlisted_functions_are_asked_for_once),

@@ -44,6 +44,7 @@ $(eval $(call unit,test_small,tests/unit/test_small.c broker/core/small.c broker
 $(eval $(call unit,test_work,tests/unit/test_work.c broker/node/work.c broker/lib/ring.c $(O)/gen/ops.c))
 $(eval $(call unit,test_gpus,tests/unit/test_gpus.c broker/node/gpus.c broker/lib/visible.c))
 $(eval $(call unit,test_journal,tests/unit/test_journal.c broker/local/journal.c))
+$(eval $(call unit,test_verdicts,tests/unit/test_verdicts.c broker/local/verdicts.c))
 $(eval $(call unit,test_save,tests/unit/test_save.c broker/local/save.c broker/lib/hash.c,-lcrypto))
 $(eval $(call unit,test_replay,tests/unit/test_replay.c broker/local/record.c broker/local/replay.c broker/lib/hash.c broker/lib/shm.c \
 	broker/lib/ring.c broker/lib/slot.c))
