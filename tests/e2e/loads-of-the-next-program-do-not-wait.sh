@@ -1,0 +1,85 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# time-limit: 60
+# What a program was told of its images the next one knows: its loads wait for nobody, and neither do its functions. One of another user, on another
+# driver, or that wants the compiler's words waits, and so does one after gleamd was restarted. What is broken is refused at once, always.
+. "$(dirname "$0")/../lib/e2e.sh"
+. "$(dirname "$0")/../lib/soft.sh"
+
+need_built tests/cuda/loads bin/gleamctl
+ctl=$OUT/bin/gleamctl
+# Of the loads, but for that of the broken image, and of all that is done with functions.
+waited() { awk '/^cu(ModuleLoad|LibraryLoad|ModuleGet|LibraryGet|KernelGet|FuncGet|Launch)/ { sum += $4 } END { print sum - 1 }' "$TMP/stats"; }
+run() { GLEAM_STATS=$TMP/stats program loads "$@" >"$TMP/out" 2>&1 || fail "loads $*: $(cat "$TMP/out")"; }
+# Nothing is left there before gleamd knows what driver its server has.
+driver_is() { "$ctl" servers --json | json servers.0.driver | grep "$1"; }
+told() { wait_for 20 driver_is "$1" || fail "no driver $1: $(tail -5 "$TMP/client.log")"; }
+waits() { [ "$(waited)" -ge "$least" ] || fail "$1: $(waited) round trips, not $least: $(cat "$TMP/stats")"; }
+knows() { same "round trips of loads and functions, $1" 0 "$(waited)"; }
+
+soft_up --no-fuse
+run first
+told libsoftcuda
+# 9 images, and 24 functions of one of them.
+least=30
+run a
+waits "the first program"
+GLEAM_TRACE=$TMP/trace run a
+knows "the second program"
+"$ctl" trace "$TMP/trace" --hops >"$TMP/hops"
+# One load is there, of the broken image.
+same "loads that waited" "cuModuleLoadData 1" "$(awk '/^cu(ModuleLoad|LibraryLoad)/ { print $1, $2 }' "$TMP/hops")"
+GLEAM_OFF=verdicts run a
+waits "GLEAM_OFF=verdicts"
+# What a driver says that may not compile isn't what another one said; this one compiles all the same.
+CUDA_DISABLE_PTX_JIT=1 run a
+waits "CUDA_DISABLE_PTX_JIT"
+run a
+knows "still"
+# Each load that wants words asks, each time.
+least=9
+run a log
+waits "with a log"
+run a log
+waits "with a log, again"
+if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
+	least=30
+	mkdir -m 777 "$TMP/his"
+	mv "$TMP/stats" "$TMP/mine"
+	for turn in 1 2; do
+		GLEAM_STATS=$TMP/his/stats LD_LIBRARY_PATH=$OUT/lib HOME=/ timeout "$(slow 60)" setpriv --reuid=65534 --regid=65534 --clear-groups \
+			"$OUT/tests/cuda/loads" a >"$TMP/out" 2>&1 || fail "another user's: $(cat "$TMP/out")"
+		cp "$TMP/his/stats" "$TMP/stats"
+		[ $turn = 2 ] || waits "another user's program"
+	done
+	knows "the other user's second program"
+fi
+
+# ---- another driver; then the first one again ----
+least=30
+stop_bg node || fail "the node: $(tail -5 "$TMP/node.log")"
+cp "$OUT/lib/libsoftcuda.so" "$TMP/libothercuda.so"
+start_bg node "$OUT/bin/gleamd" --socket "$TMP/node.sock" --listen "127.0.0.1:$PORT" --driver "$TMP/libothercuda.so" --no-fuse
+told libothercuda
+run a
+waits "another driver"
+run a
+knows "another driver"
+
+# ---- gleamd is restarted: what it knew is gone; without room it learns nothing ----
+stop_bg client || fail "gleamd: $(tail -5 "$TMP/client.log")"
+client_start --no-fuse
+run first
+told libothercuda
+run a
+waits "after a restart"
+run a
+knows "after a restart"
+stop_bg client || fail "gleamd: $(tail -5 "$TMP/client.log")"
+printf '[cache]\nverdicts = 0\n' >"$TMP/conf"
+client_start --no-fuse --config "$TMP/conf"
+for turn in 1 2 3; do
+	run a
+	waits "without room, $turn"
+done
+soft_down
