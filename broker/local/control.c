@@ -210,6 +210,13 @@ static void put_status(struct json *json, const struct state *state)
 	json_fixed(json, "age_s", state->age_s, 1);
 	json_u64(json, "server_count", state->server_count);
 	json_u64(json, "client_count", state->client_count);
+	json_open(json, "verdicts", '{');
+	json_u64(json, "bytes", state->verdicts.bytes);
+	json_u64(json, "entries", state->verdicts.entries);
+	json_u64(json, "hits", state->verdicts.hits);
+	json_u64(json, "misses", state->verdicts.misses);
+	json_u64(json, "evictions", state->verdicts.evictions);
+	json_close(json, '}');
 	if (*state->node) {
 		json_open(json, "node", '{');
 		json_str(json, "listen", state->node);

@@ -213,6 +213,20 @@ static void put_clients(FILE *out, const struct state *state)
 	fprintf(out, "gleam_moved_bytes_total %" PRIu64 "\n", state->totals.bytes);
 }
 
+static void put_verdicts(FILE *out, const struct verdicts_stats *verdicts)
+{
+	family(out, "gleam_verdicts_bytes", "gauge", "bytes", "What servers have said about images, kept for the next programs' loads.");
+	fprintf(out, "gleam_verdicts_bytes %" PRIu64 "\n", verdicts->bytes);
+	family(out, "gleam_verdicts_images", "gauge", "", "Of so many images.");
+	fprintf(out, "gleam_verdicts_images %" PRIu64 "\n", verdicts->entries);
+	family(out, "gleam_verdicts_hits", "counter", "", "Loads that needn't wait for an answer.");
+	fprintf(out, "gleam_verdicts_hits_total %" PRIu64 "\n", verdicts->hits);
+	family(out, "gleam_verdicts_misses", "counter", "", "Loads of images of which nothing was known.");
+	fprintf(out, "gleam_verdicts_misses_total %" PRIu64 "\n", verdicts->misses);
+	family(out, "gleam_verdicts_evictions", "counter", "", "Images that went for room.");
+	fprintf(out, "gleam_verdicts_evictions_total %" PRIu64 "\n", verdicts->evictions);
+}
+
 void metrics_put(FILE *out, const struct state *state)
 {
 	family(out, "gleam_build", "info", "", "The daemon.");
@@ -230,6 +244,7 @@ void metrics_put(FILE *out, const struct state *state)
 		family(out, "gleam_node_busy", "gauge", "", "Clients of it with unfinished work, mean over 5 s.");
 		fprintf(out, "gleam_node_busy %.3f\n", state->node_report.busy_milli / 1000.0);
 	}
+	put_verdicts(out, &state->verdicts);
 	put_servers(out, state);
 	put_gpus(out, state);
 	put_clients(out, state);

@@ -115,6 +115,7 @@ struct state *state_take(const struct broker *broker)
 		COPY(state->node_trouble, node_trouble(broker_node(broker)));
 		node_report(broker_node(broker), &state->node_report);
 	}
+	state_verdicts(broker, &state->verdicts);
 	state->sessions = broker_totals(broker, &state->totals);
 	for (unsigned i = 0; i < broker_server_count(broker); i++)
 		server_take(broker, i, STATE_ALL, &state->servers[state->server_count++]);
@@ -150,6 +151,11 @@ bool state_server(const struct broker *broker, unsigned index, unsigned parts, s
 	server_out->report.gpu_count = server_out->report.seat_count = 0;
 	server_take(broker, index, parts, server_out);
 	return true;
+}
+
+void state_verdicts(const struct broker *broker, struct verdicts_stats *stats_out)
+{
+	verdicts_stats(broker_verdicts(broker), stats_out);
 }
 
 int state_server_gpus(const struct broker *broker, unsigned index)

@@ -13,6 +13,7 @@
 
 #include "broker/core/link.h"
 #include "broker/lib/conf.h"
+#include "broker/local/verdicts.h"
 #include "broker/proto/ring.h"
 #include "broker/proto/stats.h"
 
@@ -78,6 +79,7 @@ struct state {
 	char node[CONF_ADDRESS_SIZE]; /* where this daemon's own node listens; "": it is none */
 	char node_trouble[256];	      /* why its workers don't start; "" when they do */
 	struct report node_report;
+	struct verdicts_stats verdicts; /* of all users */
 
 	/* Since the daemon started, of all programs, as they count themselves. */
 	uint64_t sessions;
@@ -102,6 +104,8 @@ bool state_server(const struct broker *broker, unsigned index, unsigned parts, s
 int state_server_gpus(const struct broker *broker, unsigned index);
 /* With what the same process has on other servers: sums, and their names. */
 bool state_client(const struct broker *broker, uint32_t session, struct state_client *client_out);
+
+void state_verdicts(const struct broker *broker, struct verdicts_stats *stats_out);
 
 /* Who has a session, without its counters: up to @max of them, in no order. */
 struct state_who {

@@ -154,6 +154,24 @@ const struct cache_file tree_cache_files[TREE_CACHE_FILES] = {
 	{ "misses", cache_misses }, { "saved", cache_saved },	  { "evictions", cache_evictions },
 };
 
+/* ---- what is known of images ---- */
+
+#define VERDICTS_FILE(field)                                                       \
+	static void verdicts_##field(FILE *out, const struct verdicts_stats *verdicts) \
+	{                                                                          \
+		put_number(out, verdicts->field);                                  \
+	}
+VERDICTS_FILE(bytes)
+VERDICTS_FILE(entries)
+VERDICTS_FILE(hits)
+VERDICTS_FILE(misses)
+VERDICTS_FILE(evictions)
+
+const struct verdicts_file tree_verdicts_files[TREE_VERDICTS_FILES] = {
+	{ "bytes", verdicts_bytes },   { "entries", verdicts_entries },	    { "hits", verdicts_hits },
+	{ "misses", verdicts_misses }, { "evictions", verdicts_evictions },
+};
+
 /* ---- their GPUs ---- */
 
 static void gpu_name(FILE *out, const struct report_gpu *gpu)

@@ -24,6 +24,11 @@ struct cache_file {
 	void (*put)(FILE *out, const struct cache_stats *cache);
 };
 
+struct verdicts_file {
+	const char *name;
+	void (*put)(FILE *out, const struct verdicts_stats *verdicts);
+};
+
 /* @counts: SESSION_API_MAX of them; only `stats` looks there. */
 struct client_file {
 	const char *name;
@@ -34,10 +39,12 @@ struct client_file {
 #define TREE_CACHE_FILES  6u
 #define TREE_GPU_FILES	  7u
 #define TREE_CLIENT_FILES 11u
+#define TREE_VERDICTS_FILES 5u
 
 extern const struct server_file tree_server_files[TREE_SERVER_FILES];
 extern const struct cache_file tree_cache_files[TREE_CACHE_FILES];
 extern const struct gpu_file tree_gpu_files[TREE_GPU_FILES];
 extern const struct client_file tree_client_files[TREE_CLIENT_FILES];
+extern const struct verdicts_file tree_verdicts_files[TREE_VERDICTS_FILES];
 
 #endif

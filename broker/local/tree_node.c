@@ -37,6 +37,7 @@ bool tree_of_id(uint64_t id, struct tree_node *node_out)
 	    (node.kind == TREE_SERVER_FILE && node.file >= TREE_SERVER_FILES) ||
 	    ((node.kind == TREE_CACHE_FILE || node.kind == TREE_SERVER_CACHE_FILE) && node.file >= TREE_CACHE_FILES) ||
 	    (node.kind == TREE_GPU_FILE && node.file >= TREE_GPU_FILES) ||
+	    (node.kind == TREE_VERDICTS_FILE && node.file >= TREE_VERDICTS_FILES) ||
 	    (node.kind == TREE_CLIENT_FILE && node.file >= TREE_CLIENT_FILES))
 		return false;
 	*node_out = node;
@@ -55,6 +56,7 @@ static bool kind_is_folder(enum tree_kind kind)
 	case TREE_CLIENT_FILE:
 	case TREE_CACHE_FILE:
 	case TREE_SERVER_CACHE_FILE:
+	case TREE_VERDICTS_FILE:
 		return false;
 	default:
 		return true;
@@ -183,7 +185,14 @@ static void list_root(struct list *list)
 	list_add(list, "metrics", &(struct tree_node){ .kind = TREE_METRICS });
 	list_add(list, "scheduler", &(struct tree_node){ .kind = TREE_SCHEDULER });
 	list_add(list, "servers", &(struct tree_node){ .kind = TREE_SERVERS });
+	list_add(list, "verdicts", &(struct tree_node){ .kind = TREE_VERDICTS });
 	list_add(list, "version", &(struct tree_node){ .kind = TREE_VERSION });
+}
+
+static void list_verdicts(struct list *list)
+{
+	for (uint8_t i = 0; i < TREE_VERDICTS_FILES; i++)
+		list_add(list, tree_verdicts_files[i].name, &(struct tree_node){ .kind = TREE_VERDICTS_FILE, .file = i });
 }
 
 static void list_scheduler(struct list *list)
@@ -279,6 +288,9 @@ int tree_list(const struct tree_view *view, const struct tree_node *node, struct
 	case TREE_CACHE:
 	case TREE_SERVER_CACHE:
 		list_cache(&list, node);
+		break;
+	case TREE_VERDICTS:
+		list_verdicts(&list);
 		break;
 	case TREE_GPUS:
 		list_gpus(&list, view, node->object);
@@ -432,6 +444,14 @@ static int put_cache(const struct tree_view *view, const struct tree_node *node,
 	return 0;
 }
 
+static void put_verdicts(const struct tree_view *view, const struct tree_node *node, FILE *out)
+{
+	struct verdicts_stats stats;
+
+	state_verdicts(view->broker, &stats);
+	tree_verdicts_files[node->file].put(out, &stats);
+}
+
 static int put_client(const struct tree_view *view, const struct tree_node *node, FILE *out)
 {
 	struct api_count *counts = NULL;
@@ -526,6 +546,8 @@ int tree_text(const struct tree_view *view, const struct tree_node *node, const 
 		err = put_metrics(view, sink.out);
 	else if (node->kind == TREE_CLIENT_FILE)
 		err = put_client(view, node, sink.out);
+	else if (node->kind == TREE_VERDICTS_FILE)
+		put_verdicts(view, node, sink.out);
 	else if (node->kind == TREE_CACHE_FILE || node->kind == TREE_SERVER_CACHE_FILE)
 		err = put_cache(view, node, sink.out);
 	else

@@ -10,6 +10,7 @@
  *	cache/          of all servers together, and
  *	servers/NAME/cache/    bytes entries hits misses saved evictions: this tenant's part of the weight cache, docs/cache.md
  *	servers/NAME/gpus/N/   name memory memory_free uuid utilisation speed clients
+ *	verdicts/       bytes entries hits misses evictions: what is known of images that programs load, docs/cache.md
  *	clients/PID/    server state program uid calls bytes round_trips waited inflight memory stats; its program is moved by writing
  *	                a server's name to `server`
  *
@@ -51,6 +52,8 @@ enum tree_kind {
 	TREE_CACHE_FILE,
 	TREE_SERVER_CACHE,
 	TREE_SERVER_CACHE_FILE,
+	TREE_VERDICTS,
+	TREE_VERDICTS_FILE,
 	TREE_KINDS,
 };
 

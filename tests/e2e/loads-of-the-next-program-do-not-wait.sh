@@ -15,6 +15,7 @@ run() { GLEAM_STATS=$TMP/stats program loads "$@" >"$TMP/out" 2>&1 || fail "load
 driver_is() { "$ctl" servers --json | json servers.0.driver | grep "$1"; }
 told() { wait_for 20 driver_is "$1" || fail "no driver $1: $(tail -5 "$TMP/client.log")"; }
 waits() { [ "$(waited)" -ge "$least" ] || fail "$1: $(waited) round trips, not $least: $(cat "$TMP/stats")"; }
+known() { "$ctl" status --json | json "verdicts.$1"; }
 knows() { same "round trips of loads and functions, $1" 0 "$(waited)"; }
 
 soft_up --no-fuse
@@ -24,8 +25,14 @@ told libsoftcuda
 least=30
 run a
 waits "the first program"
+before=$(known entries) hits=$(known hits) misses=$(known misses)
 GLEAM_TRACE=$TMP/trace run a
 knows "the second program"
+same "images that it added" 0 "$(($(known entries) - before))"
+same "images that were known" 9 "$(($(known hits) - hits))"
+same "images that weren't" 1 "$(($(known misses) - misses))"
+[ "$(known bytes)" -gt 1000 ] || fail "bytes: $(known bytes)"
+"$ctl" status | grep -q "^knows $before images" || fail "$("$ctl" status)"
 "$ctl" trace "$TMP/trace" --hops >"$TMP/hops"
 # One load is there, of the broken image.
 same "loads that waited" "cuModuleLoadData 1" "$(awk '/^cu(ModuleLoad|LibraryLoad)/ { print $1, $2 }' "$TMP/hops")"
@@ -82,4 +89,5 @@ for turn in 1 2 3; do
 	run a
 	waits "without room, $turn"
 done
+same "images without room" "0 0" "$(known entries) $(known hits)"
 soft_down

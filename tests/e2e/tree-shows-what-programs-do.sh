@@ -11,7 +11,7 @@ g=$TMP/gleam
 soft_up --mount "$g"
 mounted "$g" || fail "not mounted: $(cat "$TMP/client.log")"
 same "version" "$("$OUT/bin/gleamd" --version | cut -d' ' -f2)" "$(cat "$g/version")"
-same "names" "cache clients metrics scheduler servers version" "$(ls "$g" | tr '\n' ' ' | sed 's/ $//')"
+same "names" "cache clients metrics scheduler servers verdicts version" "$(ls "$g" | tr '\n' ' ' | sed 's/ $//')"
 
 # An idle server's link is opened by whoever looks.
 ready() { [ "$(cat "$g/servers/lab/state")" = ready ] && [ "$(cat "$g/servers/lab/load")" = 0.00 ]; }
@@ -45,6 +45,8 @@ same "memory" 1200000 "$(cat "$c/memory")"
 same "server" lab "$(cat "$c/server")"
 same "state" live "$(cat "$c/state")"
 same "uid" "$(id -u)" "$(cat "$c/uid")"
+wait_for 5 grep -qx 1 "$g/verdicts/entries" || fail "images that are known: $(cat "$g/verdicts/entries")"
+same "loads that needed an answer" 1 "$(cat "$g/verdicts/misses")"
 case $(cat "$c/program") in */vecadd) ;; *) fail "program: $(cat "$c/program")" ;; esac
 [ "$(cat "$c/round_trips")" -ge 2 ] || fail "round trips: $(cat "$c/round_trips")"
 grep -qE '^[0-9]+\.[0-9]{3}$' "$c/waited" || fail "waited: $(cat "$c/waited")"

@@ -67,6 +67,7 @@ static void test_everything_there(void **unused)
 	};
 	struct state state = { .node = "127.0.0.1:1", .node_report = { .sessions = 4, .busy_milli = 1500 }, .sessions = 9,
 			       .totals = { .calls = 1000, .trips = 10, .bytes = 12345, .waited_ns = 1500000000 },
+			       .verdicts = { .bytes = 4711, .entries = 3, .hits = 50, .misses = 4, .evictions = 1 },
 			       .servers = servers, .server_count = 2, .clients = clients, .client_count = 2 };
 	char *text;
 
@@ -91,6 +92,11 @@ static void test_everything_there(void **unused)
 	has(text, "gleam_cache_saved_bytes_total{server=\"lab\"} 8192\n");
 	assert_int_equal(count_of(text, "gleam_cache_bytes{"), 1);
 	has(text, "gleam_link_lanes{server=\"attic\"} 0\n");
+	has(text, "gleam_verdicts_bytes 4711\n");
+	has(text, "gleam_verdicts_images 3\n");
+	has(text, "gleam_verdicts_hits_total 50\n");
+	has(text, "gleam_verdicts_misses_total 4\n");
+	has(text, "gleam_verdicts_evictions_total 1\n");
 	/* What comes from elsewhere can neither end a line nor a label, and stays UTF-8. */
 	has(text, "gleam_gpu_info{server=\"lab\",gpu=\"0\",name=\"A \\\"quoted\\\" \\\\ GPU??\xc3\xa9\"} 1\n");
 	has(text, "gleam_gpu_memory_free_bytes{server=\"lab\",gpu=\"0\"} 3221225472\n");

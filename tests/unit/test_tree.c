@@ -56,6 +56,11 @@ bool state_server(const struct broker *broker, unsigned index, unsigned parts, s
 	return true;
 }
 
+void state_verdicts(const struct broker *broker, struct verdicts_stats *stats_out)
+{
+	*stats_out = (struct verdicts_stats){ .bytes = 4711, .entries = 3, .hits = 50, .misses = 4, .evictions = 1 };
+}
+
 int state_server_gpus(const struct broker *broker, unsigned index)
 {
 	if (index >= server_count)
@@ -256,12 +261,13 @@ static void lists(const char *path, const char *expected)
 
 static void test_lists(void **state)
 {
-	lists("", "cache/ clients/ metrics scheduler/ servers/ version");
+	lists("", "cache/ clients/ metrics scheduler/ servers/ verdicts/ version");
 	lists("scheduler", "decisions policy");
 	lists("servers", "lab/ attic/");
 	lists("servers/lab", "address load age jitter rtt bandwidth state lanes clients cache/ gpus/");
 	lists("servers/lab/cache", "bytes entries hits misses saved evictions");
 	lists("cache", "bytes entries hits misses saved evictions");
+	lists("verdicts", "bytes entries hits misses evictions");
 	lists("servers/lab/gpus", "0/ 1/");
 	lists("servers/attic/gpus", "");
 	lists("servers/lab/gpus/1", "name memory memory_free uuid utilisation speed clients");
@@ -272,6 +278,11 @@ static void test_lists(void **state)
 static void test_server_files(void **state)
 {
 	reads("version", GLEAM_VERSION "\n");
+	reads("verdicts/bytes", "4711\n");
+	reads("verdicts/entries", "3\n");
+	reads("verdicts/hits", "50\n");
+	reads("verdicts/misses", "4\n");
+	reads("verdicts/evictions", "1\n");
 	reads("servers/lab/address", "10.0.0.7:4711\n");
 	reads("servers/lab/load", "1.50\n");
 	reads("servers/lab/rtt", "0.123\n");
@@ -464,7 +475,7 @@ static void test_newest_session(void **state)
 /* The kernel says only what it was told, but a number is checked all the same. */
 static void test_ids(void **state)
 {
-	static const uint64_t wrong[] = { 0, 2, 1ull << 32, 19ull << 56, 16ull << 56 | 6ull << 48, 18ull << 56 | 6ull << 48, 255ull << 56, 6ull << 56 | 9ull << 48, 9ull << 56 | 7ull << 48,
+	static const uint64_t wrong[] = { 0, 2, 1ull << 32, 21ull << 56, 20ull << 56 | 5ull << 48, 16ull << 56 | 6ull << 48, 18ull << 56 | 6ull << 48, 255ull << 56, 6ull << 56 | 9ull << 48, 9ull << 56 | 7ull << 48,
 					  11ull << 56 | 11ull << 48, UINT64_MAX };
 	struct tree_node node;
 

@@ -128,7 +128,7 @@ int show_status(const struct options *options)
 {
 	int status;
 	json_t *answer = answer_get(options, "status", NULL, &status);
-	const json_t *node = json_object_get(answer, "node");
+	const json_t *node = json_object_get(answer, "node"), *verdicts = json_object_get(answer, "verdicts");
 	const json_t *gpu;
 	size_t i;
 
@@ -147,6 +147,10 @@ int show_status(const struct options *options)
 		if (*text_of(node, "trouble"))
 			printf("  its workers don't start: %s\n", text_of(node, "trouble"));
 	}
+	if (whole_of(verdicts, "hits") + whole_of(verdicts, "misses"))
+		printf("knows %lld images (%.1f MiB): %lld of %lld first loads in a program were of these, and needn't wait\n",
+		       whole_of(verdicts, "entries"), number_of(verdicts, "bytes") / MIB, whole_of(verdicts, "hits"),
+		       whole_of(verdicts, "hits") + whole_of(verdicts, "misses"));
 	puts("");
 	put_servers(json_object_get(answer, "servers"));
 	puts("");
