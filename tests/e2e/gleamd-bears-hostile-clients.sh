@@ -24,6 +24,18 @@ client broker echo 50
 out=$(client broker print 20000 2>&1) && fail "endless notices are kept for a client that reads none"
 log_has broker "it doesn't read its notices" || fail "the log does not say why: $out"
 client broker echo 50
+# What is left of images, and asked for, in ways that make no sense; a client that asks and reads nothing gets an answer or two.
+client broker verdicts 0 >/dev/null || fail "what was left isn't there"
+for i in 1 2 3 4 5 6 7 8; do
+	same "verdicts $i" "ended: 4" "$(client broker verdicts $i)"
+done
+client broker verdicts 9
+rss() { awk '/^VmRSS/ { print $2 }' "/proc/$(bg_pid broker)/status"; }
+before=$(rss)
+answers=$(client broker verdicts 2000) || fail "$answers"
+between "answers to 2000 questions" 1 "$(grep -o '^[0-9]* answers' <<<"$answers" | cut -d' ' -f1)" 3
+between "KiB that they cost" -100000 $(($(rss) - before)) 60000
+client broker echo 50
 # The daemon rests when nobody is there.
 # (The client with the strange doorbell is still there.)
 ticks() { awk '{print $14 + $15}' "/proc/$1/stat"; }

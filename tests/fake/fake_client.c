@@ -16,10 +16,12 @@
  *	garbage			sends packets that make no sense, with descriptors that nobody asked for; gleamd closes
  *	forge NUMBER [FILE]	says `ready`; when gleamd has gone it forges what that one has left, and prints what the next one says.
  *				4: with the token that FILE has. FILE else: its own token is written there
+ *	verdicts NUMBER		leaves what is known of an image, and asks for it; from 1 on in a way that makes no sense, see there
  *	hostile NUMBER		breaks the protocol in the memory; prints why the session ended
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -452,6 +454,134 @@ static int forge(long number, const char *file)
 	return 0;
 }
 
+/* ---- what is known of images ---- */
+
+static void verdict_send(uint32_t type, uint64_t name, int64_t total, uint32_t at, const void *bytes, uint32_t size, size_t cut)
+{
+	static uint8_t packet[LOCAL_MSG_MAX] __attribute__((aligned(8)));
+	struct writer w = writer_on(packet, sizeof(packet));
+
+	put_u32(&w, type);
+	put_u64(&w, name);
+	put_u64(&w, ~name);
+	put_u64(&w, 4711);
+	if (total >= 0) {
+		put_u32(&w, (uint32_t)total);
+		put_u32(&w, at);
+	}
+	if (bytes)
+		put_bytes(&w, bytes, size);
+	send(session.fd, packet, w.at - cut, MSG_NOSIGNAL);
+}
+
+static void verdict_keep(uint64_t name, const uint8_t *bytes, uint32_t total)
+{
+	for (uint32_t at = 0; at < total; at += VERDICT_PART_SIZE)
+		verdict_send(LOCAL_VERDICT_KEEP, name, total, at, bytes + at, total - at < VERDICT_PART_SIZE ? total - at : VERDICT_PART_SIZE, 0);
+}
+
+/* A packet of an answer: how many bytes it has, 0 that nothing is known; -1: none has come within @ms. */
+static int verdict_part(uint64_t name, uint8_t *to, uint32_t room, uint32_t *total_out, int ms)
+{
+	static uint8_t packet[LOCAL_MSG_MAX] __attribute__((aligned(8)));
+	struct pollfd p = { .fd = session.fd, .events = POLLIN };
+	ssize_t size = poll(&p, 1, ms) > 0 ? recv(session.fd, packet, sizeof(packet), 0) : -1;
+	struct reader r = reader_on(packet, size > 0 ? (size_t)size : 0);
+	uint32_t type = get_u32(&r), at, part_size;
+	uint64_t told = get_u64(&r), other = get_u64(&r), third = get_u64(&r);
+	const void *part;
+
+	if (size <= 0)
+		return -1;
+	*total_out = get_u32(&r);
+	at = get_u32(&r);
+	part = get_bytes(&r, LOCAL_MSG_MAX, &part_size);
+	if (r.fault || type != LOCAL_VERDICT_PART || told != name || other != ~name || third != 4711 || at > room || part_size > room - at) {
+		fprintf(stderr, "not an answer: packet of kind %u\n", type);
+		exit(1);
+	}
+	if (to && part_size)
+		memcpy(to + at, part, part_size);
+	return (int)part_size;
+}
+
+/* -1: no answer; else how long it is. */
+static int64_t verdict_ask(uint64_t name, uint8_t *to, uint32_t room)
+{
+	uint32_t total = 0, got = 0;
+	int part;
+
+	verdict_send(LOCAL_VERDICT, name, -1, 0, NULL, 0, 0);
+	do {
+		part = verdict_part(name, to, room, &total, 20000);
+		if (part < 0)
+			return -1;
+		got += (uint32_t)part;
+	} while (got < total);
+	return total;
+}
+
+static int verdicts(long number)
+{
+	static uint8_t bytes[VERDICT_KEPT_MAX], back[VERDICT_KEPT_MAX];
+	const uint32_t size = 2 * VERDICT_PART_SIZE + 5;
+	uint32_t total, answers = 0;
+	int64_t got;
+
+	fake_fill(bytes, sizeof(bytes), 7);
+	switch (number) {
+	case 0: /* right */
+		if (verdict_ask(1, back, sizeof(back)) != 0)
+			return fail("something was known before", 0);
+		verdict_keep(1, bytes, size);
+		verdict_send(LOCAL_VERDICT_MORE, 1, -1, 0, "a record", 8, 0);
+		got = verdict_ask(1, back, sizeof(back));
+		if (got != (size + 7) / 8 * 8 + 16 || memcmp(back, bytes, size) || memcmp(back + got - 8, "a record", 8))
+			return fail("not what was left", (int)got);
+		return echo(3);
+	case 1: /* begins in the middle */
+		verdict_send(LOCAL_VERDICT_KEEP, 1, 100, 50, bytes, 50, 0);
+		break;
+	case 2: /* larger than any */
+		verdict_send(LOCAL_VERDICT_KEEP, 1, VERDICT_KEPT_MAX + 1, 0, bytes, 50, 0);
+		break;
+	case 3: /* more than it says */
+		verdict_send(LOCAL_VERDICT_KEEP, 1, 40, 0, bytes, 50, 0);
+		break;
+	case 4: /* the second part is another's */
+		verdict_send(LOCAL_VERDICT_KEEP, 1, 100, 0, bytes, 50, 0);
+		verdict_send(LOCAL_VERDICT_KEEP, 2, 100, 50, bytes, 50, 0);
+		break;
+	case 5: /* cut off */
+		verdict_send(LOCAL_VERDICT_KEEP, 1, 100, 0, bytes, 50, 8);
+		break;
+	case 6: /* a record of nothing */
+		verdict_send(LOCAL_VERDICT_MORE, 1, -1, 0, bytes, 0, 0);
+		break;
+	case 7: /* a question that is none */
+		verdict_send(LOCAL_VERDICT, 1, -1, 0, NULL, 0, 8);
+		break;
+	case 8: /* what gleamd says itself */
+		verdict_send(LOCAL_VERDICT_PART, 1, 8, 0, bytes, 8, 0);
+		break;
+	case 9: /* ends in the middle */
+		verdict_send(LOCAL_VERDICT_KEEP, 1, VERDICT_KEPT_MAX, 0, bytes, VERDICT_PART_SIZE, 0);
+		return 0;
+	default: /* asks and asks, without reading: there are few answers */
+		verdict_keep(3, bytes, VERDICT_KEPT_MAX);
+		for (long i = 0; i < number; i++)
+			verdict_send(LOCAL_VERDICT, 3, -1, 0, NULL, 0, 0);
+		/* All were heard once this is. */
+		if (echo(3))
+			return 1;
+		while (verdict_part(3, back, sizeof(back), &total, 500) > 0)
+			answers++;
+		printf("%u answers\n", (answers + VERDICT_KEPT_MAX / VERDICT_PART_SIZE) / (VERDICT_KEPT_MAX / VERDICT_PART_SIZE + 1));
+		return echo(3);
+	}
+	return end_wait();
+}
+
 static int garbage(const char *path)
 {
 	static uint8_t bytes[LOCAL_MSG_MAX + 1000];
@@ -538,6 +668,8 @@ int main(int argc, char **argv)
 		err = op(number, argc > 4 ? atol(argv[4]) : 0);
 	else if (strcmp(command, "forge") == 0)
 		err = forge(number, argc > 4 ? argv[4] : NULL);
+	else if (strcmp(command, "verdicts") == 0)
+		err = verdicts(number);
 	else if (strcmp(command, "hostile") == 0)
 		err = hostile(number);
 	else

@@ -197,12 +197,11 @@ int recording_read(struct recording *r, const char *path)
 			break;
 		/* The last one ends where the file does: what is missing has no records. */
 		if (r->size - at < TRACE_CHUNK) {
-			uint8_t *copy = calloc(1, TRACE_CHUNK);
-
-			if (!copy)
+			r->last = calloc(1, TRACE_CHUNK);
+			if (!r->last)
 				return failed("out of memory");
-			memcpy(copy, chunk, r->size - at);
-			chunk = copy; /* lives as long as we do */
+			memcpy(r->last, chunk, r->size - at);
+			chunk = r->last;
 		}
 		if (!chunk_read(r, chunk))
 			return failed("out of memory");
@@ -216,4 +215,5 @@ void recording_free(struct recording *r)
 {
 	free(r->records);
 	free(r->spans);
+	free(r->last);
 }

@@ -21,6 +21,7 @@ struct recording {
 	const uint8_t *bytes; /* the whole file */
 	size_t size;
 	struct trace_file head;
+	uint8_t *last; /* the last chunk, where its end is missing in the file; NULL: it isn't */
 	struct record *records;
 	size_t count;
 	size_t room;
