@@ -2,8 +2,8 @@
 /*
  * Images as a program has them when it starts: modules and libraries, one of more functions than are told with its load, and one that is broken, which
  * must be refused at once. Each kernel runs. WORD, if given, is in all of them: images that nobody has loaded before. With `log` each load wants
- * the compiler's words.
- * Usage: loads [WORD [log]]
+ * the compiler's words. With TURNS as many times, each with images of its own; a line is said with each.
+ * Usage: loads [WORD [log | TURNS]]
  */
 #include "tests/cuda/prog.h"
 
@@ -12,9 +12,9 @@
 
 static char text[65536];
 
-static void ptx_begin(const char *word)
+static void ptx_begin(const char *word, int turn)
 {
-	snprintf(text, sizeof(text), "// %s\n.version 8.0\n.target sm_52\n.address_size 64\n", word);
+	snprintf(text, sizeof(text), "// %s %d\n.version 8.0\n.target sm_52\n.address_size 64\n", word, turn);
 }
 
 static void ptx_kernel(const char *name, uint32_t constant)
@@ -57,24 +57,19 @@ static CUfunction library_load(bool log)
 	return function;
 }
 
-int main(int argc, char **argv)
+static void turn_take(const char *word, int turn, bool log, CUdeviceptr out)
 {
-	const char *word = argc > 1 ? argv[1] : "";
-	bool log = argc > 2 && strcmp(argv[2], "log") == 0;
 	uint32_t got[IMAGES + FUNCTIONS], count = 0;
-	CUdeviceptr out;
-	CUmodule module;
+	CUmodule module = NULL;
 	int threads;
 
-	prog_context(NULL);
-	MUST(cuMemAlloc(&out, sizeof(got)));
 	for (uint32_t i = 0; i < IMAGES + FUNCTIONS; i++) {
 		void *params[] = { &out, &count };
 		CUfunction function;
 		char name[32] = "step";
 
 		if (i < IMAGES) {
-			ptx_begin(word);
+			ptx_begin(word, turn);
 			ptx_kernel("step", 1000 + i);
 			if (i % 2) {
 				function = library_load(log);
@@ -84,7 +79,7 @@ int main(int argc, char **argv)
 			}
 		} else {
 			if (i == IMAGES) {
-				ptx_begin(word);
+				ptx_begin(word, turn);
 				for (uint32_t k = 0; k < FUNCTIONS; k++) {
 					snprintf(name, sizeof(name), "step%u", k);
 					ptx_kernel(name, 1000 + IMAGES + k);
@@ -100,11 +95,29 @@ int main(int argc, char **argv)
 		count++;
 	}
 	EXPECT(cuModuleGetFunction(&(CUfunction){ NULL }, module, "step"), CUDA_ERROR_NOT_FOUND);
-	ptx_begin(word);
+	ptx_begin(word, turn);
 	strcat(text, ".visible .entry broken(\n");
 	EXPECT(cuModuleLoadData(&module, text), CUDA_ERROR_INVALID_PTX);
 	MUST(cuMemcpyDtoH(got, out, sizeof(got)));
 	for (uint32_t i = 0; i < count; i++)
-		CHECK(got[i] == 1000 + i, "kernel %u wrote %u", i, got[i]);
+		CHECK(got[i] == 1000 + i, "turn %d, kernel %u wrote %u", turn, i, got[i]);
+	MUST(cuMemsetD8(out, 0, sizeof(got)));
+}
+
+int main(int argc, char **argv)
+{
+	const char *word = argc > 1 ? argv[1] : "";
+	bool log = argc > 2 && strcmp(argv[2], "log") == 0;
+	int turns = argc > 2 && !log ? atoi(argv[2]) : 1;
+	CUdeviceptr out;
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	prog_context(NULL);
+	MUST(cuMemAlloc(&out, (IMAGES + FUNCTIONS) * sizeof(uint32_t)));
+	for (int turn = 0; turn < turns; turn++) {
+		turn_take(word, turn, log, out);
+		if (turns > 1)
+			printf("turn %d\n", turn);
+	}
 	return prog_end();
 }

@@ -82,6 +82,27 @@ run a
 waits "after a restart"
 run a
 knows "after a restart"
+
+# ---- gleamd is killed while a program loads, twice: its loads are right, and the next gleamd learns of them ----
+LD_LIBRARY_PATH=$OUT/lib GLEAM_LOG=$TMP/loads.said start_bg loads "$OUT/tests/cuda/loads" b 100000
+loads=$BG_PID
+turns() { tail -n 1 "$TMP/loads.log" | awk '$1 == "turn" { n = $2 } END { print n + 0 }'; }
+beyond() { [ "$(turns)" -gt "$1" ]; }
+for kill in 1 2; do
+	now=$(turns)
+	wait_for 20 beyond $((now + 3)) || fail "no loads: $(cat "$TMP/loads.log")"
+	stop_bg client KILL || true
+	client_start --no-fuse
+	back() { [ "$(grep -c 'gleamd is back' "$TMP/loads.said")" = $kill ]; }
+	wait_for 20 back || fail "gleamd isn't back: $(cat "$TMP/loads.said")"
+	now=$(turns)
+	wait_for 20 beyond $((now + 1)) || fail "no loads any more: $(cat "$TMP/loads.log")"
+	learns() { [ "$(known entries)" -gt 0 ]; }
+	wait_for 20 learns || fail "it learns nothing"
+done
+kill "$loads"
+grep -q wrong "$TMP/loads.log" && fail "$(grep wrong "$TMP/loads.log")"
+grep -q "doesn't say what it knows" "$TMP/loads.said" && fail "$(cat "$TMP/loads.said")"
 stop_bg client || fail "gleamd: $(tail -5 "$TMP/client.log")"
 printf '[cache]\nverdicts = 0\n' >"$TMP/conf"
 client_start --no-fuse --config "$TMP/conf"
