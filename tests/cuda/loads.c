@@ -2,15 +2,18 @@
 /*
  * Images as a program has them when it starts: modules and libraries, one of more functions than are told with its load, and one that is broken, which
  * must be refused at once. Each kernel runs. WORD, if given, is in all of them: images that nobody has loaded before. With `log` each load wants
- * the compiler's words. With TURNS as many times, each with images of its own; a line is said with each.
- * Usage: loads [WORD [log | TURNS]]
+ * the compiler's words. With TURNS as many times, each with images of its own; a line is said with each. With THREADS all of them load the same.
+ * Usage: loads [WORD [log | TURNS [THREADS]]]
  */
+#include <pthread.h>
+
 #include "tests/cuda/prog.h"
 
 #define IMAGES	  8
 #define FUNCTIONS 24
+#define THREADS	  16
 
-static char text[65536];
+static __thread char text[65536];
 
 static void ptx_begin(const char *word, int turn)
 {
@@ -30,7 +33,7 @@ static void ptx_kernel(const char *name, uint32_t constant)
 
 static CUmodule module_load(bool log)
 {
-	static char words[4096];
+	static __thread char words[4096];
 	CUjit_option options[] = { CU_JIT_INFO_LOG_BUFFER, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES };
 	void *values[] = { words, (void *)sizeof(words) };
 	CUmodule module;
@@ -44,7 +47,7 @@ static CUmodule module_load(bool log)
 
 static CUfunction library_load(bool log)
 {
-	static char words[4096];
+	static __thread char words[4096];
 	CUjit_option options[] = { CU_JIT_INFO_LOG_BUFFER, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES };
 	void *values[] = { words, (void *)sizeof(words) };
 	CUlibrary library;
@@ -57,11 +60,20 @@ static CUfunction library_load(bool log)
 	return function;
 }
 
-static void turn_take(const char *word, int turn, bool log, CUdeviceptr out)
+/* How much was wrong, which it says. */
+static int wrong_if(bool is, int turn, const char *what, uint32_t number)
+{
+	if (is)
+		printf("wrong: turn %d: %s %u\n", turn, what, number);
+	return is;
+}
+
+static int turn_take(const char *word, int turn, bool log, CUdeviceptr out)
 {
 	uint32_t got[IMAGES + FUNCTIONS], count = 0;
 	CUmodule module = NULL;
-	int threads;
+	CUfunction none;
+	int threads, wrong = 0;
 
 	for (uint32_t i = 0; i < IMAGES + FUNCTIONS; i++) {
 		void *params[] = { &out, &count };
@@ -94,30 +106,62 @@ static void turn_take(const char *word, int turn, bool log, CUdeviceptr out)
 		MUST(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
 		count++;
 	}
-	EXPECT(cuModuleGetFunction(&(CUfunction){ NULL }, module, "step"), CUDA_ERROR_NOT_FOUND);
+	wrong += wrong_if(cuModuleGetFunction(&none, module, "step") != CUDA_ERROR_NOT_FOUND, turn, "a function that isn't there", 0);
 	ptx_begin(word, turn);
 	strcat(text, ".visible .entry broken(\n");
-	EXPECT(cuModuleLoadData(&module, text), CUDA_ERROR_INVALID_PTX);
+	wrong += wrong_if(cuModuleLoadData(&module, text) != CUDA_ERROR_INVALID_PTX, turn, "the broken image", 0);
 	MUST(cuMemcpyDtoH(got, out, sizeof(got)));
 	for (uint32_t i = 0; i < count; i++)
-		CHECK(got[i] == 1000 + i, "turn %d, kernel %u wrote %u", turn, i, got[i]);
+		wrong += wrong_if(got[i] != 1000 + i, turn, "what was written by kernel", i);
 	MUST(cuMemsetD8(out, 0, sizeof(got)));
+	return wrong;
+}
+
+static struct {
+	const char *word;
+	bool log;
+	int turns;
+	CUcontext context;
+	pthread_barrier_t begin; /* each turn's: they ask for the same at once */
+} all;
+
+static void *thread_run(void *arg)
+{
+	int *wrong = arg;
+	CUdeviceptr out;
+
+	MUST(cuCtxSetCurrent(all.context));
+	MUST(cuMemAlloc(&out, (IMAGES + FUNCTIONS) * sizeof(uint32_t)));
+	for (int turn = 0; turn < all.turns; turn++) {
+		pthread_barrier_wait(&all.begin);
+		*wrong += turn_take(all.word, turn, all.log, out);
+		if (all.turns > 1)
+			printf("turn %d\n", turn);
+	}
+	return NULL;
 }
 
 int main(int argc, char **argv)
 {
-	const char *word = argc > 1 ? argv[1] : "";
-	bool log = argc > 2 && strcmp(argv[2], "log") == 0;
-	int turns = argc > 2 && !log ? atoi(argv[2]) : 1;
-	CUdeviceptr out;
+	int threads = argc > 3 ? atoi(argv[3]) : 1, wrong[THREADS] = { 0 };
+	pthread_t ids[THREADS];
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	prog_context(NULL);
-	MUST(cuMemAlloc(&out, (IMAGES + FUNCTIONS) * sizeof(uint32_t)));
-	for (int turn = 0; turn < turns; turn++) {
-		turn_take(word, turn, log, out);
-		if (turns > 1)
-			printf("turn %d\n", turn);
+	all.word = argc > 1 ? argv[1] : "";
+	all.log = argc > 2 && strcmp(argv[2], "log") == 0;
+	all.turns = argc > 2 && !all.log ? atoi(argv[2]) : 1;
+	if (threads < 1 || threads > THREADS) {
+		fprintf(stderr, "usage: loads [WORD [log | TURNS [THREADS]]]: 1 to %d threads\n", THREADS);
+		return 2;
+	}
+	all.context = prog_context(NULL);
+	pthread_barrier_init(&all.begin, NULL, (unsigned int)threads);
+	for (int i = 0; i < threads; i++)
+		if (pthread_create(&ids[i], NULL, thread_run, &wrong[i]))
+			return 2;
+	for (int i = 0; i < threads; i++) {
+		pthread_join(ids[i], NULL);
+		CHECK(wrong[i] == 0, "thread %d: %d", i, wrong[i]);
 	}
 	return prog_end();
 }

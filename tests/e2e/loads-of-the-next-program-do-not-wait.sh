@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# time-limit: 60
+# time-limit: 120
 # What a program was told of its images the next one knows: its loads wait for nobody, and neither do its functions. One of another user, on another
 # driver, or that wants the compiler's words waits, and so does one after gleamd was restarted. What is broken is refused at once, always.
 . "$(dirname "$0")/../lib/e2e.sh"
@@ -10,7 +10,12 @@ need_built tests/cuda/loads bin/gleamctl
 ctl=$OUT/bin/gleamctl
 # Of the loads, but for that of the broken image, and of all that is done with functions.
 waited() { awk '/^cu(ModuleLoad|LibraryLoad|ModuleGet|LibraryGet|KernelGet|FuncGet|Launch)/ { sum += $4 } END { print sum - 1 }' "$TMP/stats"; }
-run() { GLEAM_STATS=$TMP/stats program loads "$@" >"$TMP/out" 2>&1 || fail "loads $*: $(cat "$TMP/out")"; }
+# What a program has left is known when its end has been heard.
+heard() { "$ctl" status --json | json client_count | grep -qx 0; }
+run() {
+	GLEAM_STATS=$TMP/stats program loads "$@" >"$TMP/out" 2>&1 || fail "loads $*: $(cat "$TMP/out")"
+	wait_for 20 heard || fail "its end isn't heard: $("$ctl" status)"
+}
 # Nothing is left there before gleamd knows what driver its server has.
 driver_is() { "$ctl" servers --json | json servers.0.driver | grep "$1"; }
 told() { wait_for 20 driver_is "$1" || fail "no driver $1: $(tail -5 "$TMP/client.log")"; }
@@ -32,7 +37,8 @@ same "images that it added" 0 "$(($(known entries) - before))"
 same "images that were known" 9 "$(($(known hits) - hits))"
 same "images that weren't" 1 "$(($(known misses) - misses))"
 [ "$(known bytes)" -gt 1000 ] || fail "bytes: $(known bytes)"
-"$ctl" status | grep -q "^knows $before images" || fail "$("$ctl" status)"
+"$ctl" status >"$TMP/status"
+grep -q "^knows $before images" "$TMP/status" || fail "$(cat "$TMP/status")"
 "$ctl" trace "$TMP/trace" --hops >"$TMP/hops"
 # One load is there, of the broken image.
 same "loads that waited" "cuModuleLoadData 1" "$(awk '/^cu(ModuleLoad|LibraryLoad)/ { print $1, $2 }' "$TMP/hops")"
@@ -43,6 +49,15 @@ CUDA_DISABLE_PTX_JIT=1 run a
 waits "CUDA_DISABLE_PTX_JIT"
 run a
 knows "still"
+# Threads that load the same at once: each image is kept once, and the next process's threads find all of them.
+before=$(known entries)
+run threads 3 4
+same "images that threads added" $((3 * 9)) "$(($(known entries) - before))"
+hits=$(known hits)
+run threads 3 4
+[ $(($(known hits) - hits)) -ge $((3 * 9)) ] || fail "what threads added isn't found: $(known hits) hits after $hits"
+# The broken one alone.
+same "round trips of the loads of four threads" 0 "$(($(waited) + 1 - 3 * 4))"
 # Each load that wants words asks, each time.
 least=9
 run a log
@@ -57,6 +72,7 @@ if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
 		GLEAM_STATS=$TMP/his/stats LD_LIBRARY_PATH=$OUT/lib HOME=/ timeout "$(slow 60)" setpriv --reuid=65534 --regid=65534 --clear-groups \
 			"$OUT/tests/cuda/loads" a >"$TMP/out" 2>&1 || fail "another user's: $(cat "$TMP/out")"
 		cp "$TMP/his/stats" "$TMP/stats"
+		wait_for 20 heard
 		[ $turn = 2 ] || waits "another user's program"
 	done
 	knows "the other user's second program"
