@@ -322,14 +322,32 @@ void exposed_close(struct call *call, uint64_t start)
 	exposed_free(exposed);
 }
 
-static bool write_post(struct call *call, uint64_t address, const uint8_t *bytes, uint32_t size)
+/* Changed bytes of the mirror on their way, packed: changes of every fourth byte would else be a command each. False: the session has ended. */
+static bool patch_post(struct call *call, struct patch *patch)
 {
-	struct msg_gleamHostWrite m = { .address = address, .data = bytes, .data_size = size };
+	struct msg_gleamHostWrite m = { .address = patch->address, .patch = patch->bytes, .patch_size = patch->size };
 
+	if (!patch->size)
+		return true;
 	if (call_open(call, OP_gleamHostWrite, msg_gleamHostWrite_size(&m)))
 		return false;
 	msg_gleamHostWrite_put(&call->w, &m);
 	call_post(call);
+	patch_begin(patch, patch->bytes, patch->room);
+	return true;
+}
+
+static bool patch_add(struct call *call, struct patch *patch, uint64_t address, const uint8_t *bytes, uint64_t size)
+{
+	while (size) {
+		uint32_t some = patch_run(patch, address, bytes, size < PATCH_RUN ? (uint32_t)size : PATCH_RUN);
+
+		if (!some && !patch_post(call, patch))
+			return false;
+		address += some;
+		bytes += some;
+		size -= some;
+	}
 	return true;
 }
 
@@ -392,6 +410,9 @@ static void words_begin_locked(void)
 
 static void words_end_locked(struct call *call)
 {
+	uint8_t bytes[PATCH_RECORD + 8];
+	struct patch patch;
+
 	for (uint32_t i = 0; i < word_count; i++) {
 		const struct word *word = &words[i];
 		struct exposed *e = holder_locked(word->address, word->size);
@@ -403,7 +424,9 @@ static void words_end_locked(struct call *call)
 		if (!memcmp(shadow, &word->value, word->size))
 			continue;
 		memcpy(shadow, &word->value, word->size);
-		if (!write_post(call, e->mirror + (word->address - e->start), shadow, word->size))
+		/* Each for itself, in their order. */
+		patch_begin(&patch, bytes, sizeof(bytes));
+		if (!patch_add(call, &patch, e->mirror + (word->address - e->start), shadow, word->size) || !patch_post(call, &patch))
 			return;
 	}
 }
@@ -471,12 +494,15 @@ static void pointers_note_locked(const struct exposed *e, const uint8_t *shadow,
 /* Runs of changed bytes go out from the shadow, which has them by then: the host may go on writing. */
 static bool push_part(struct call *call, struct exposed *e, uint64_t from, uint64_t end)
 {
+	static uint8_t bytes[INLINE_MAX]; /* guarded by lock */
 	uint8_t *shadow = e->shadows[call->session->index];
 	struct moment moment = { 0 };
 	uint64_t run = 0, run_size = 0;
+	struct patch patch;
 
 	if (!shadow)
 		return true;
+	patch_begin(&patch, bytes, sizeof(bytes));
 	for (uint64_t block = from; block < end; block += BLOCK) {
 		uint64_t size = end - block < BLOCK ? end - block : BLOCK;
 		bool watched;
@@ -497,14 +523,14 @@ static bool push_part(struct call *call, struct exposed *e, uint64_t from, uint6
 				continue;
 			}
 			pointers_note_locked(e, shadow, run, run_size);
-			if (!write_post(call, e->mirror + run, shadow + run, (uint32_t)run_size))
+			if (!patch_add(call, &patch, e->mirror + run, shadow + run, run_size))
 				return false;
 			run_size = 0;
 		}
 	}
 	if (run_size)
 		pointers_note_locked(e, shadow, run, run_size);
-	return !run_size || write_post(call, e->mirror + run, shadow + run, (uint32_t)run_size);
+	return patch_add(call, &patch, e->mirror + run, shadow + run, run_size) && patch_post(call, &patch);
 }
 
 /* To all; one that has ended meanwhile is left out from here on. */

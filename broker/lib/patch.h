@@ -56,6 +56,31 @@ static inline bool patch_byte(struct patch *patch, uint64_t address, uint8_t val
 	return true;
 }
 
+/* Changed bytes in a row; addresses ascend. How many of them have found room: 0, send the patch and begin another. */
+static inline uint32_t patch_run(struct patch *patch, uint64_t address, const uint8_t *bytes, uint32_t size)
+{
+	uint32_t most;
+	uint16_t header[2];
+
+	if (!patch->size)
+		patch->address = patch->at = address;
+	if (patch->room - patch->size < PATCH_RECORD + 1 || address - patch->at > PATCH_RUN)
+		return 0;
+	most = patch->room - patch->size - PATCH_RECORD;
+	if (most > PATCH_RUN)
+		most = PATCH_RUN;
+	if (size > most)
+		size = most;
+	header[0] = (uint16_t)(address - patch->at);
+	header[1] = (uint16_t)size;
+	patch->open = patch->size;
+	memcpy(patch->bytes + patch->size, header, sizeof(header));
+	memcpy(patch->bytes + patch->size + PATCH_RECORD, bytes, size);
+	patch->size += PATCH_RECORD + size;
+	patch->at = address + size;
+	return size;
+}
+
 /* Walks a patch of somebody else: 1 and a run, 0 at the end, -1 for nonsense. @offset begins with 0. */
 static inline int patch_next(const uint8_t *bytes, uint32_t size, uint32_t *offset, uint64_t *address, const uint8_t **run_out,
 			     uint32_t *run_size_out)

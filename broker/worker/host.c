@@ -181,24 +181,36 @@ static void range_left(struct worker *w, struct join *join)
 
 CUresult worker_do_gleamHostWrite(struct worker *w, struct cmd *cmd, const struct msg_gleamHostWrite *m)
 {
-	CUresult r = CUDA_ERROR_INVALID_VALUE;
+	struct host_range *range;
+	uint64_t address = m->address;
+	uint32_t offset = 0, size;
+	const uint8_t *run;
+	int got;
 
 	pthread_mutex_lock(&ranges_lock);
-	for (struct host_range *range = w->host_ranges; range; range = range->next) {
-		uint64_t at = m->address - range->address;
+	range = w->host_ranges;
+	while (range && (address < range->address || address - range->address >= range->bytes))
+		range = range->next;
+	while (range && (got = patch_next(m->patch, m->patch_size, &offset, &address, &run, &size)) > 0) {
+		uint64_t at = address - range->address;
 
-		if (m->address < range->address || at > range->bytes || m->data_size > range->bytes - at)
-			continue;
+		/* A patch is of one range, and goes on in it. */
+		if (at > range->bytes || size > range->bytes - at) {
+			got = -1;
+			break;
+		}
 		/* Streams and kernels may be waiting for a word of it. */
 		foreign_begin();
-		words_store(m->address, m->data, m->data_size, range->address, range->address + range->bytes);
+		words_store(address, run, size, range->address, range->address + range->bytes);
 		foreign_end();
-		memcpy(range->shadow + at, m->data, m->data_size);
-		r = CUDA_SUCCESS;
-		break;
+		memcpy(range->shadow + at, run, size);
+		address += size;
 	}
 	pthread_mutex_unlock(&ranges_lock);
-	return r;
+	/* Of a range whose beginning was refused, as was told then. */
+	if (!range)
+		return CUDA_ERROR_INVALID_VALUE;
+	return got ? CMD_BROKEN : CUDA_SUCCESS;
 }
 
 static void patch_post(struct worker *w, struct patch *patch)

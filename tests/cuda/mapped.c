@@ -41,6 +41,31 @@ static void both_ways(unsigned int *host, CUdeviceptr device, unsigned long long
 	CHECK(!wrong, "%s: %d words after the second kernel", what, wrong);
 }
 
+/* Numbers that change by one each turn: a byte in four, a million of them. */
+static void scattered(void)
+{
+	unsigned long long n = 1 << 20;
+	unsigned int *host, wrong = 0;
+	CUdeviceptr device;
+
+	MUST(cuMemHostAlloc((void **)&host, n * 4, CU_MEMHOSTALLOC_DEVICEMAP));
+	MUST(cuMemHostGetDevicePointer_v2(&device, host, 0));
+	for (unsigned long long i = 0; i < n; i++)
+		host[i] = (unsigned int)i << 8;
+	add_on(device, 1, n, NULL);
+	MUST(cuCtxSynchronize());
+	for (unsigned int turn = 1; turn <= 3; turn++) {
+		for (unsigned long long i = 0; i < n; i++)
+			host[i]++;
+		add_on(device, 1, n, NULL);
+		MUST(cuCtxSynchronize());
+	}
+	for (unsigned long long i = 0; i < n; i++)
+		wrong += host[i] != ((unsigned int)i << 8) + 7;
+	CHECK(!wrong, "%u of a million numbers", wrong);
+	MUST(cuMemFreeHost(host));
+}
+
 static void neighbours(unsigned int *host, CUdeviceptr device)
 {
 	unsigned long long ns = 100000000;
@@ -182,6 +207,7 @@ int main(int argc, char **argv)
 	MUST(cuMemHostGetDevicePointer_v2(&device, made, 0));
 	both_ways(made, device, N, "memory that CUDA made");
 	neighbours(made, device);
+	scattered();
 	polled(made, device);
 
 	/* An event says that the kernel's words are there. */

@@ -56,6 +56,7 @@ $(eval $(call unit,test_loop,tests/unit/test_loop.c broker/core/loop.c broker/li
 $(eval $(call unit,test_tls,tests/unit/test_tls.c broker/core/tls.c broker/core/record.c broker/lib/chunk.c,-lssl -lcrypto))
 $(eval $(call unit,test_pack,tests/unit/test_pack.c broker/core/pack.c,-llz4))
 $(eval $(call unit,test_spin,tests/unit/test_spin.c,))
+$(eval $(call unit,test_patch,tests/unit/test_patch.c))
 $(eval $(call unit,test_origin,tests/unit/test_origin.c broker/node/origin.c,-lpthread))
 $(eval $(call unit,test_store,tests/unit/test_store.c $(sort $(wildcard broker/node/store*.c)) \
 	broker/core/held.c broker/local/seen.c broker/core/jobs.c broker/lib/chunk.c broker/lib/fd.c broker/lib/log.c,-lcrypto))
