@@ -35,7 +35,7 @@ servers_up() {
 
 pair_start() {
 	GLEAM_SERVER=a,b LD_LIBRARY_PATH=$OUT/lib start_bg pair "$OUT/tests/cuda/apart" again "$TMP/enough" "$@"
-	wait_for 30 log_has pair "turn 1$" || fail "it does not start: $(cat "$TMP/pair.log")"
+	wait_for 100 log_has pair "turn 1$" || fail "it does not start: $(cat "$TMP/pair.log")"
 	pid=$(bg_pid pair)
 }
 
