@@ -7,7 +7,7 @@
  *	[node]    listen, driver, worker, user, warm, speed, sessions, sessions_per_link
  *	[scheduler] policy, migrate, profiles, discover
  *	[link]    lanes, keepalive, grace, hold, direct, compress
- *	[cache]   use (auto, on, off), memory, disk, dir (a directory, or no)
+ *	[cache]   use (auto, on, off), memory, disk, dir (a directory, or no), verdicts
  *	[key]     file
  *	[tree]    mount (a directory, or no)
  */

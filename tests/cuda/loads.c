@@ -3,7 +3,9 @@
  * Images as a program has them when it starts: modules and libraries, one of more functions than are told with its load, and one that is broken, which
  * must be refused at once. Each kernel runs. WORD, if given, is in all of them: images that nobody has loaded before. With `log` each load wants
  * the compiler's words. With TURNS as many times, each with images of its own; a line is said with each. With THREADS all of them load the same.
- * Usage: loads [WORD [log | TURNS [THREADS]]]
+ * With `large` one image with 128 MiB of variables; `full`: when the device has no room for it. What its load says, the next call that synchronises,
+ * and what its kernel has written.
+ * Usage: loads [WORD [log | large | full | TURNS [THREADS]]]
  */
 #include <pthread.h>
 
@@ -141,6 +143,34 @@ static void *thread_run(void *arg)
 	return NULL;
 }
 
+static int large_load(const char *word, bool full)
+{
+	CUresult load, sync;
+	CUfunction function;
+	uint32_t got = 0, index = 0;
+	CUdeviceptr out, room;
+	void *params[] = { &out, &index };
+	CUmodule module;
+
+	MUST(cuMemAlloc(&out, sizeof(got)));
+	MUST(cuMemsetD8(out, 0, sizeof(got)));
+	for (size_t size = 256u << 20; full && size >= 2u << 20; size /= 2)
+		while (cuMemAlloc(&room, size) == CUDA_SUCCESS)
+			;
+	ptx_begin(word, 0);
+	strcat(text, ".visible .global .align 4 .b8 large[134217728];\n");
+	ptx_kernel("step", 7);
+	load = cuModuleLoadData(&module, text);
+	if (load == CUDA_SUCCESS) {
+		MUST(cuModuleGetFunction(&function, module, "step"));
+		MUST(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
+	}
+	sync = cuCtxSynchronize();
+	MUST(cuMemcpyDtoH(&got, out, sizeof(got)));
+	printf("load %d, sync %d, wrote %u\n", (int)load, (int)sync, got);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	int threads = argc > 3 ? atoi(argv[3]) : 1, wrong[THREADS] = { 0 };
@@ -155,6 +185,8 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	all.context = prog_context(NULL);
+	if (argc > 2 && (strcmp(argv[2], "large") == 0 || strcmp(argv[2], "full") == 0))
+		return large_load(all.word, strcmp(argv[2], "full") == 0);
 	pthread_barrier_init(&all.begin, NULL, (unsigned int)threads);
 	for (int i = 0; i < threads; i++)
 		if (pthread_create(&ids[i], NULL, thread_run, &wrong[i]))

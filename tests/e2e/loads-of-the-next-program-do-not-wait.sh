@@ -23,6 +23,8 @@ waits() { [ "$(waited)" -ge "$least" ] || fail "$1: $(waited) round trips, not $
 known() { "$ctl" status --json | json "verdicts.$1"; }
 knows() { same "round trips of loads and functions, $1" 0 "$(waited)"; }
 
+# So that it can be full soon.
+export GLEAM_SOFTGPU_MEMORY=512M
 soft_up --no-fuse
 run first
 told libsoftcuda
@@ -58,6 +60,13 @@ run threads 3 4
 [ $(($(known hits) - hits)) -ge $((3 * 9)) ] || fail "what threads added isn't found: $(known hits) hits after $hits"
 # The broken one alone.
 same "round trips of the loads of four threads" 0 "$(($(waited) + 1 - 3 * 4))"
+# One that fails after all is told of by the next call that synchronises; what depends on it isn't done. The failure of one that waits is its own.
+run a large
+same "a large image" "load 0, sync 0, wrote 7" "$(cat "$TMP/out")"
+run a full
+same "a known image, without room" "load 0, sync 2, wrote 0" "$(cat "$TMP/out")"
+GLEAM_OFF=verdicts run a full
+same "an image that isn't known, without room" "load 2, sync 0, wrote 0" "$(cat "$TMP/out")"
 # Each load that wants words asks, each time.
 least=9
 run a log

@@ -30,7 +30,7 @@ static void test_all_settings(void **state)
 				    "[node]\nlisten = 0.0.0.0:4711\ndriver = softgpu\nworker = /w\nuser = me\nwarm = 0\n"
 				    "sessions = 9\nsessions_per_link = 3\n"
 				    "[link]\nlanes = 16\nkeepalive = 2.5\ngrace = 0\nhold = 7200\ndirect = no\ncompress = off\n[key]\nfile = /k\n[tree]\nmount = no\n"
-				    "[cache]\nuse = on\nmemory = 512M\ndisk = 3T\ndir = /c\n",
+				    "[cache]\nuse = on\nmemory = 512M\ndisk = 3T\ndir = /c\nverdicts = 5M\n",
 				    why, sizeof(why)),
 			 0);
 	assert_string_equal(conf.socket, "/tmp/s");
@@ -50,6 +50,7 @@ static void test_all_settings(void **state)
 	assert_int_equal(conf.cache_use, CACHE_ON);
 	assert_int_equal(conf_cache_memory(&conf), 512u << 20);
 	assert_int_equal(conf_cache_disk(&conf), 3ull << 40);
+	assert_int_equal(conf.cache_verdicts, 5u << 20);
 	conf_cache_dir(&conf, path);
 	assert_string_equal(path, "/c");
 	conf.cache_dir[0] = 0;
@@ -70,6 +71,7 @@ static void test_mistakes_have_a_line(void **state)
 		{ "[daemon]\nsocket =\n", "f:2: the value is empty" },
 		{ "[cache]\nuse = maybe\n", "f:2: `maybe` is not auto, on or off" },
 		{ "[cache]\nmemory = 5X\n", "f:2: `5X` is not a number of bytes" },
+		{ "[cache]\nverdicts = no\n", "f:2: `no` is not a number of bytes" },
 		{ "[cache]\ndisk = 99999999T\n", "f:2: `99999999T` is not a number of bytes" },
 		{ "[link]\nlanes = 0\n", "f:2: `0` is not a number from 1 to 16" },
 		{ "[scheduler]\nmigrate = on\n", "f:2: `on` is not auto or off" },
