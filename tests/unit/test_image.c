@@ -240,6 +240,41 @@ static void test_what_is_learnt_is_left_with_gleamd(void **state)
 	assert_memory_equal(&fake_worker.more_key, &fake_worker.kept_key, sizeof(fake_worker.kept_key));
 }
 
+/* What is learnt on a GPU of another model than the load's: the layout is true for both, the attributes aren't. */
+static void test_attributes_of_another_model_are_nobodys(void **state)
+{
+	static uint8_t text[256] __attribute__((aligned(8)));
+	const struct answer_key key = { .hash = { 11, 12 }, .size = 13 };
+	struct verdict v = { .flags = VERDICT_UNLISTED };
+	struct writer w = writer_on(text, sizeof(text)), head = writer_on(text, sizeof(text));
+	int32_t attributes[VERDICT_ATTRIBUTES];
+	struct call call = fake_call();
+	struct answer_function *f;
+	struct answer *answer;
+	CUresult result;
+	uint8_t *bytes;
+
+	verdict_put(&w, &v);
+	verdict_logs_put(&w, "", "");
+	v.size = w.at;
+	verdict_put(&head, &v);
+	bytes = malloc(w.at);
+	memcpy(bytes, text, w.at);
+	answer = answer_new(bytes, w.at, &result);
+	assert_non_null(answer);
+	answer_store_keep(&key, answer);
+	assert_int_equal(image_ask(&call, 1, answer, "second", false, &f, attributes), CUDA_SUCCESS);
+	assert_true(f->has_params);
+	assert_false(f->has_attributes);
+	assert_int_equal(attributes[0], two[1].attributes[0]);
+	assert_int_equal(fake_worker.more_count, 0);
+	assert_int_equal(image_ask(&call, 1, answer, "first", true, &f, attributes), CUDA_SUCCESS);
+	assert_true(f->has_params && f->has_attributes);
+	assert_int_equal(fake_worker.more_count, 1);
+	assert_memory_equal(&fake_worker.more_key, &key, sizeof(key));
+	answer_put(answer);
+}
+
 /* A driver that was told not to compile fails where another one doesn't. */
 static void test_settings_of_the_compiler_are_part_of_what_is_asked_for(void **state)
 {
@@ -757,6 +792,7 @@ int main(void)
 		TEST(test_a_load_behind_a_host_function_is_waited_for),
 		TEST(test_what_gleamd_knows_costs_no_trip),
 		TEST(test_what_is_learnt_is_left_with_gleamd),
+		TEST(test_attributes_of_another_model_are_nobodys),
 		TEST(test_settings_of_the_compiler_are_part_of_what_is_asked_for),
 		TEST(test_failures_are_not_remembered),
 		TEST(test_long_answers_are_asked_for_again),
