@@ -14,6 +14,7 @@
 #include "gen/msg.h"
 #include "libgleamcuda/context.h"
 #include "libgleamcuda/device.h"
+#include "libgleamcuda/event.h"
 #include "libgleamcuda/fence.h"
 #include "libgleamcuda/handle.h"
 #include "libgleamcuda/hostfunc.h"
@@ -165,6 +166,7 @@ void across_context_closed(struct context *context)
 struct wait {
 	struct context *context;
 	struct hostfunc *stop; /* the stream's, once it has come so far */
+	uint64_t event, record;
 	uint32_t left; /* atomic: of the two that both have to come */
 };
 
@@ -192,6 +194,9 @@ static void wait_done(struct hostfunc *stop, bool failed, void *user)
 	/* The other server is lost, and with it whatever this stream was to find. */
 	if (failed)
 		owe(wait->context, CUDA_ERROR_DEVICE_UNAVAILABLE);
+	else if (wait->record)
+		/* The word of the event's stream may come behind this. Who then waits for the stream here finds the event done. */
+		event_came(wait->event, wait->record);
 	hostfunc_go(stop);
 	wait_part(wait);
 }
@@ -230,6 +235,8 @@ CUresult across_wait(struct call *call, uint64_t stream, uint64_t event)
 	if (!wait)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	wait->context = call->context;
+	wait->event = event;
+	wait->record = event_newest(event);
 	wait->left = 2;
 	result = hostfunc_relay_stop(call, stream, wait_reached, wait);
 	if (result) {

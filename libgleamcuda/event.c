@@ -30,6 +30,7 @@ struct event {
 	uint32_t word;
 	struct stream *stream; /* type-stable: may have been destroyed since */
 	uint64_t stream_handle;
+	uint64_t came; /* the record that is known to have come about before its stream's word says so; 0: none */
 	struct capture_mark *mark; /* the newest record was captured: no work stands behind it */
 };
 
@@ -172,6 +173,21 @@ CUresult event_capture_record(struct call *call, uint64_t handle, uint64_t strea
 	return event ? capture_record(call, stream, &event->mark) : CUDA_ERROR_INVALID_HANDLE;
 }
 
+uint64_t event_newest(uint64_t handle)
+{
+	struct event *event = handle_data(OBJECT_EVENT, handle);
+
+	return event ? __atomic_load_n(&event->seq, __ATOMIC_ACQUIRE) : 0;
+}
+
+void event_came(uint64_t handle, uint64_t seq)
+{
+	struct event *event = handle_data(OBJECT_EVENT, handle);
+
+	if (event)
+		__atomic_store_n(&event->came, seq, __ATOMIC_RELEASE);
+}
+
 bool event_is_recorded(uint64_t handle)
 {
 	struct event *event = handle_data(OBJECT_EVENT, handle);
@@ -244,7 +260,8 @@ static bool event_done(struct call *call, struct event *event)
 		return true;
 	struct stream *stream = __atomic_load_n(&event->stream, __ATOMIC_RELAXED);
 
-	if (!session_reached(call->session, __atomic_load_n(&event->word, __ATOMIC_RELAXED), seq) &&
+	if (__atomic_load_n(&event->came, __ATOMIC_ACQUIRE) != seq &&
+	    !session_reached(call->session, __atomic_load_n(&event->word, __ATOMIC_RELAXED), seq) &&
 	    (stream->handle != __atomic_load_n(&event->stream_handle, __ATOMIC_RELAXED) || !stream_was_synced(stream, seq)))
 		return false;
 	return stream_landed(stream, seq);

@@ -23,6 +23,10 @@ void event_launched(struct call *call, uint64_t event, uint64_t stream, uint64_t
 /* A launch that was captured on @stream would have recorded it. */
 CUresult event_capture_record(struct call *call, uint64_t event, uint64_t stream);
 
+/* The number of its newest record; 0: none, or it is gone. */
+uint64_t event_newest(uint64_t event);
+/* That record has come about, as is known before the word of its stream is here: what waited for it has gone on. */
+void event_came(uint64_t event, uint64_t seq);
 /* Has it ever been recorded? Then something can be waited for. */
 bool event_is_recorded(uint64_t event);
 /* Was its newest record captured? */
