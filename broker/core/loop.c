@@ -614,8 +614,9 @@ void loop_run(struct loop *loop)
 	unsigned turns = 0;
 	bool idle = false;
 
-	/* Naps end when they should. */
-	prctl(PR_SET_TIMERSLACK, NAP_SLACK_NS);
+	/* Naps end when they should. Where there are none, timers that are due together wake us once. */
+	if (nap_may_be(loop->spin_max_ns))
+		prctl(PR_SET_TIMERSLACK, NAP_SLACK_NS);
 	loop->now_ns = loop->worked_ns = clock_ns();
 	while (!loop->stopping) {
 		bool worked = posts_run(loop);

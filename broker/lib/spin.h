@@ -118,6 +118,12 @@ static inline uint64_t nap_of(uint64_t usual_ns, uint64_t max_ns)
 	return early >= NAP_LATE_NS && early < usual_ns ? usual_ns - early : 0;
 }
 
+/* Whether there are naps at all where looks are of @max_ns at most. */
+static inline bool nap_may_be(uint64_t max_ns)
+{
+	return max_ns / 2 >= NAP_LATE_NS;
+}
+
 /* How long to sleep from the beginning of the pause, before looking for @max_ns at most; 0: don't nap. */
 static inline uint64_t nap_ns(const struct nap *nap, uint64_t max_ns)
 {

@@ -466,7 +466,8 @@ int executor_run(struct worker *w)
 	bool idle = false;
 
 	/* Naps end when they should. */
-	prctl(PR_SET_TIMERSLACK, NAP_SLACK_NS);
+	if (nap_may_be(spin_max))
+		prctl(PR_SET_TIMERSLACK, NAP_SLACK_NS);
 	for (;;) {
 		uint32_t wake = __atomic_load_n(&w->wake, __ATOMIC_ACQUIRE);
 
