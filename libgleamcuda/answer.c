@@ -26,7 +26,7 @@ struct learnt {
 struct answer {
 	uint32_t refs; /* atomic */
 	bool has_key;
-	struct answer_key key;
+	struct verdict_key key;
 	uint8_t *bytes;
 	bool unlisted;
 	uint32_t count;
@@ -62,7 +62,7 @@ static uint64_t read64(const uint8_t *bytes)
 #define MIX_C 0x165667b19e3779f9ull
 #define MIX_D 0xd6e8feb86659fd93ull
 
-void answer_key_add(struct answer_key *key, const void *bytes, size_t size)
+void answer_key_add(struct verdict_key *key, const void *bytes, size_t size)
 {
 	const uint8_t *at = bytes;
 	uint64_t a = key->hash[0] ^ MIX_A, b = key->hash[1] ^ MIX_B;
@@ -87,7 +87,7 @@ void answer_key_add(struct answer_key *key, const void *bytes, size_t size)
 
 static uint32_t name_hash(const char *name, size_t size)
 {
-	struct answer_key key = { 0 };
+	struct verdict_key key = { 0 };
 
 	answer_key_add(&key, name, size);
 	return (uint32_t)(key.hash[0] ^ key.hash[0] >> 32);
@@ -358,13 +358,13 @@ struct answer_function *answer_learn(struct answer *answer, const char *name, co
 
 /* ---- the store ---- */
 
-const struct answer_key *answer_key_of(const struct answer *answer)
+const struct verdict_key *answer_key_of(const struct answer *answer)
 {
 	return answer->has_key ? &answer->key : NULL;
 }
 
 struct kept {
-	struct answer_key key;
+	struct verdict_key key;
 	struct kept *next;
 	struct answer *answer;
 };
@@ -377,7 +377,7 @@ static struct {
 	uint32_t at;
 } store = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
-static struct kept **kept_find_locked(const struct answer_key *key)
+static struct kept **kept_find_locked(const struct verdict_key *key)
 {
 	struct kept **at = &store.buckets[key->hash[0] & (STORE_BUCKETS - 1)];
 
@@ -386,7 +386,7 @@ static struct kept **kept_find_locked(const struct answer_key *key)
 	return at;
 }
 
-struct answer *answer_store_find(const struct answer_key *key)
+struct answer *answer_store_find(const struct verdict_key *key)
 {
 	struct answer *answer = NULL;
 
@@ -400,7 +400,7 @@ struct answer *answer_store_find(const struct answer_key *key)
 	return answer;
 }
 
-void answer_store_keep(const struct answer_key *key, struct answer *answer)
+void answer_store_keep(const struct verdict_key *key, struct answer *answer)
 {
 	struct kept *kept = malloc(sizeof(*kept));
 	struct kept *old = NULL;

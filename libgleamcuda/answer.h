@@ -34,13 +34,6 @@ struct answer_function {
 
 struct answer;
 
-/* What an answer is remembered by: the bytes sent, the options, the device model. 128 bits of a hash that need not
- * withstand an enemy: whoever forges it deceives himself alone. */
-struct answer_key {
-	uint64_t hash[2];
-	uint64_t size;
-};
-
 /*
  * Parse a verdict's bytes. Takes @bytes (from malloc), also on failure. NULL with *@result_out for bytes that are no
  * verdict (UNKNOWN) and when memory is short. One reference belongs to the caller.
@@ -64,13 +57,13 @@ bool answer_is_unlisted(const struct answer *answer);
 struct answer_function *answer_learn(struct answer *answer, const char *name, const void *record, size_t size, bool own);
 
 /* The key that it was kept by; NULL: it never was. */
-const struct answer_key *answer_key_of(const struct answer *answer);
+const struct verdict_key *answer_key_of(const struct answer *answer);
 
 /* The store. find: a new reference, or NULL. keep: takes a reference of its own; once for an answer, before others know it. */
-struct answer *answer_store_find(const struct answer_key *key);
-void answer_store_keep(const struct answer_key *key, struct answer *answer);
+struct answer *answer_store_find(const struct verdict_key *key);
+void answer_store_keep(const struct verdict_key *key, struct answer *answer);
 
 /* Add bytes to a key under construction; begin with all zero. */
-void answer_key_add(struct answer_key *key, const void *bytes, size_t size);
+void answer_key_add(struct verdict_key *key, const void *bytes, size_t size);
 
 #endif

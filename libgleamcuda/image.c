@@ -241,12 +241,12 @@ static enum image_want want_of(const struct call *call, const struct jit *jit)
 	return IMAGE_WANT_BEST;
 }
 
-static void key_make(struct answer_key *key, const struct call *call, const struct image *image, const struct jit *jit,
+static void key_make(struct verdict_key *key, const struct call *call, const struct image *image, const struct jit *jit,
 		     const struct image_target *targets)
 {
 	const struct device *device = device_at(device_of(call));
 
-	*key = (struct answer_key){ 0 };
+	*key = (struct verdict_key){ 0 };
 	for (uint32_t i = 0; i < image->piece_count; i++)
 		answer_key_add(key, image->pieces[i].bytes, image->pieces[i].size);
 	answer_key_add(key, jit->wire, jit->wire_size);
@@ -504,7 +504,7 @@ static CUresult load_chosen(struct call *call, uint64_t object, const struct ima
 			    const struct image_target *targets, struct answer **answer_out)
 {
 	struct answer *answer = NULL;
-	struct answer_key key;
+	struct verdict_key key;
 	bool sent = false;
 	uint8_t *bytes;
 	size_t size;

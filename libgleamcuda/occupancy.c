@@ -207,14 +207,14 @@ static struct {
 	pthread_mutex_t lock;
 	/* guarded by lock */
 	struct {
-		struct answer_key key;
+		struct verdict_key key;
 		CUresult result;
 		int value;
 	} answers[CLUSTER_ANSWERS];
 } clusters = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 /* Everything that the answer depends on: the function with its settings, and the configuration. */
-static void cluster_key(struct answer_key *key, const struct function *function, const struct launch *launch, int api)
+static void cluster_key(struct verdict_key *key, const struct function *function, const struct launch *launch, int api)
 {
 	int32_t values[VERDICT_ATTRIBUTES];
 
@@ -232,7 +232,7 @@ static void cluster_key(struct answer_key *key, const struct function *function,
 	answer_key_add(key, &api, sizeof(api));
 }
 
-static bool cluster_remembered(const struct answer_key *key, CUresult *result_out, int *value_out)
+static bool cluster_remembered(const struct verdict_key *key, CUresult *result_out, int *value_out)
 {
 	uint32_t at = (uint32_t)key->hash[0] % CLUSTER_ANSWERS;
 	bool found;
@@ -247,7 +247,7 @@ static bool cluster_remembered(const struct answer_key *key, CUresult *result_ou
 	return found;
 }
 
-static void cluster_remember(const struct answer_key *key, CUresult result, int value)
+static void cluster_remember(const struct verdict_key *key, CUresult result, int value)
 {
 	uint32_t at = (uint32_t)key->hash[0] % CLUSTER_ANSWERS;
 
@@ -317,7 +317,7 @@ static CUresult cluster_question(struct call *call, int *value_out, CUfunction f
 	/* Not initialised as a whole: only attr_count of the attributes are looked at. */
 	struct launch launch;
 	struct function *function;
-	struct answer_key key;
+	struct verdict_key key;
 	uint64_t stream;
 	CUresult result;
 

@@ -25,7 +25,7 @@ struct variable {
 
 static struct variable **bucket_of(struct program *program, const char *name)
 {
-	struct answer_key key = { 0 };
+	struct verdict_key key = { 0 };
 
 	answer_key_add(&key, name, strlen(name));
 	return &program->variables[key.hash[0] % PROGRAM_VARIABLE_BUCKETS];

@@ -31,14 +31,12 @@ static bool is_there_locked(const struct session *s)
 	       silent[s->index] != 1 + __atomic_load_n(&s->returns, __ATOMIC_ACQUIRE);
 }
 
-static struct writer packet_on(uint8_t *packet, size_t size, enum local_msg type, const struct answer_key *key)
+static struct writer packet_on(uint8_t *packet, size_t size, enum local_msg type, const struct verdict_key *key)
 {
 	struct writer w = writer_on(packet, size);
 
 	put_u32(&w, type);
-	put_u64(&w, key->hash[0]);
-	put_u64(&w, key->hash[1]);
-	put_u64(&w, key->size);
+	verdict_key_put(&w, key);
 	return w;
 }
 
@@ -61,7 +59,7 @@ static bool packet_send(struct session *s, const struct writer *w, uint64_t unti
 /* ---- asking ---- */
 
 struct asked {
-	const struct answer_key *key;
+	const struct verdict_key *key;
 	uint8_t *bytes;
 	uint32_t total, at;
 	bool done;
@@ -71,15 +69,13 @@ struct asked {
 static bool part_take(struct asked *asked, const uint8_t *packet, size_t size)
 {
 	struct reader r = reader_on(packet, size);
-	struct answer_key key;
+	struct verdict_key key;
 	uint32_t total, at, part_size;
 	const void *part;
 
 	if (get_u32(&r) != LOCAL_VERDICT_PART)
 		return true;
-	key.hash[0] = get_u64(&r);
-	key.hash[1] = get_u64(&r);
-	key.size = get_u64(&r);
+	key = verdict_key_get(&r);
 	total = get_u32(&r);
 	at = get_u32(&r);
 	part = get_bytes(&r, LOCAL_MSG_MAX, &part_size);
@@ -161,7 +157,7 @@ static struct answer *answer_of(uint8_t *bytes, size_t size)
 	return answer;
 }
 
-struct answer *verdicts_find(struct session *s, const struct answer_key *key)
+struct answer *verdicts_find(struct session *s, const struct verdict_key *key)
 {
 	struct asked asked = { .key = key };
 	bool told = false;
@@ -184,7 +180,7 @@ struct answer *verdicts_find(struct session *s, const struct answer_key *key)
 
 /* ---- leaving ---- */
 
-void verdicts_keep(struct session *s, const struct answer_key *key, const uint8_t *bytes, size_t size)
+void verdicts_keep(struct session *s, const struct verdict_key *key, const uint8_t *bytes, size_t size)
 {
 	uint8_t *packet = size && size <= VERDICT_KEPT_MAX ? malloc(LOCAL_MSG_MAX) : NULL;
 	uint64_t until = clock_ns() + ROOM_NS;
@@ -207,7 +203,7 @@ void verdicts_keep(struct session *s, const struct answer_key *key, const uint8_
 	free(packet);
 }
 
-void verdicts_more(struct session *s, const struct answer_key *key, const void *record, size_t size)
+void verdicts_more(struct session *s, const struct verdict_key *key, const void *record, size_t size)
 {
 	uint8_t *packet = size && size <= VERDICT_PART_SIZE ? malloc(LOCAL_MSG_MAX) : NULL;
 	struct writer w;

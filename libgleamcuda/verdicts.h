@@ -15,10 +15,10 @@
 struct session;
 
 /* The caller's reference; NULL: nothing is known, or nobody can be asked. */
-struct answer *verdicts_find(struct session *s, const struct answer_key *key);
+struct answer *verdicts_find(struct session *s, const struct verdict_key *key);
 /* @bytes of a verdict whose load succeeded; borrowed. Nothing happens where it can't be kept. */
-void verdicts_keep(struct session *s, const struct answer_key *key, const uint8_t *bytes, size_t size);
+void verdicts_keep(struct session *s, const struct verdict_key *key, const uint8_t *bytes, size_t size);
 /* A record that answer_learn() has taken, of the load with this key. */
-void verdicts_more(struct session *s, const struct answer_key *key, const void *record, size_t size);
+void verdicts_more(struct session *s, const struct verdict_key *key, const void *record, size_t size);
 
 #endif

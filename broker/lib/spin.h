@@ -105,8 +105,14 @@ static inline void spin_learn(struct spin *spin, uint64_t pause_ns, uint64_t max
 
 struct nap {
 	uint64_t usual_ns; /* atomic, both; 0: none has been seen */
-	uint32_t score;
+	uint32_t score;	   /* 0 .. NAP_SCORE_MAX */
 };
+
+/* Whether there are naps at all where looks are of @max_ns at most. */
+static inline bool nap_may_be(uint64_t max_ns)
+{
+	return max_ns / 2 >= NAP_LATE_NS;
+}
 
 static inline uint64_t nap_of(uint64_t usual_ns, uint64_t max_ns)
 {
@@ -115,13 +121,7 @@ static inline uint64_t nap_of(uint64_t usual_ns, uint64_t max_ns)
 	/* The other half is for pauses that end as much later. */
 	if (early > max_ns / 2)
 		early = max_ns / 2;
-	return early >= NAP_LATE_NS && early < usual_ns ? usual_ns - early : 0;
-}
-
-/* Whether there are naps at all where looks are of @max_ns at most. */
-static inline bool nap_may_be(uint64_t max_ns)
-{
-	return max_ns / 2 >= NAP_LATE_NS;
+	return nap_may_be(max_ns) && early < usual_ns ? usual_ns - early : 0;
 }
 
 /* How long to sleep from the beginning of the pause, before looking for @max_ns at most; 0: don't nap. */

@@ -10,23 +10,6 @@
 
 #define DRIVER_SIZE (REPORT_NAME_SIZE + 64)
 
-static struct verdict_key key_get(struct reader *r)
-{
-	struct verdict_key key;
-
-	key.hash[0] = get_u64(r);
-	key.hash[1] = get_u64(r);
-	key.size = get_u64(r);
-	return key;
-}
-
-static void key_put(struct writer *w, const struct verdict_key *key)
-{
-	put_u64(w, key->hash[0]);
-	put_u64(w, key->hash[1]);
-	put_u64(w, key->size);
-}
-
 /* False: its node hasn't told yet with what driver it judges. */
 static bool scope_of(const struct client *client, char driver[DRIVER_SIZE], struct verdict_scope *scope_out)
 {
@@ -45,7 +28,7 @@ static int part_send(struct client *client, const struct verdict_key *key, size_
 	struct writer w = writer_on(packet, sizeof(packet));
 
 	put_u32(&w, LOCAL_VERDICT_PART);
-	key_put(&w, key);
+	verdict_key_put(&w, key);
 	put_u32(&w, (uint32_t)total);
 	put_u32(&w, (uint32_t)at);
 	put_bytes(&w, bytes, (uint32_t)size);
@@ -54,7 +37,7 @@ static int part_send(struct client *client, const struct verdict_key *key, size_
 
 static int verdict_tell(struct client *client, struct reader *r)
 {
-	struct verdict_key key = key_get(r);
+	struct verdict_key key = verdict_key_get(r);
 	struct verdict_scope scope;
 	char driver[DRIVER_SIZE];
 	const uint8_t *bytes = NULL;
@@ -78,7 +61,7 @@ static int verdict_tell(struct client *client, struct reader *r)
 
 static int verdict_keep(struct client *client, struct reader *r)
 {
-	struct verdict_key key = key_get(r);
+	struct verdict_key key = verdict_key_get(r);
 	uint32_t total = get_u32(r), at = get_u32(r), size;
 	const void *part = get_bytes(r, LOCAL_MSG_MAX, &size);
 	struct verdict_scope scope;
@@ -100,7 +83,7 @@ static int verdict_keep(struct client *client, struct reader *r)
 
 static int verdict_more(struct client *client, struct reader *r)
 {
-	struct verdict_key key = key_get(r);
+	struct verdict_key key = verdict_key_get(r);
 	uint32_t size;
 	const void *record = get_bytes(r, LOCAL_MSG_MAX, &size);
 	struct verdict_scope scope;

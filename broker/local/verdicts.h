@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "broker/proto/verdict.h"
 #include "broker/proto/wire.h"
 
 /* One user has half of the room at most. */

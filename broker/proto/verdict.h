@@ -35,6 +35,15 @@
  */
 #define VERDICT_EAGER 16
 
+/*
+ * What a load is known by: the bytes that are sent, the options, the GPU's model and driver. 128 bits of a hash that need not withstand an enemy: whoever
+ * forges it deceives himself alone.
+ */
+struct verdict_key {
+	uint64_t hash[2];
+	uint64_t size;
+};
+
 enum verdict_flag {
 	VERDICT_LARGER = 1, /* the cells were too small; the object is there, the rest comes with gleamVerdict */
 	VERDICT_UNLISTED = 2, /* the driver can't enumerate: names have to be asked for one by one */
@@ -65,6 +74,23 @@ struct verdict_function {
 	const uint8_t *params; /* verdict_param_at() */
 	int32_t attributes[VERDICT_ATTRIBUTES];
 };
+
+static inline void verdict_key_put(struct writer *w, const struct verdict_key *key)
+{
+	put_u64(w, key->hash[0]);
+	put_u64(w, key->hash[1]);
+	put_u64(w, key->size);
+}
+
+static inline struct verdict_key verdict_key_get(struct reader *r)
+{
+	struct verdict_key key;
+
+	key.hash[0] = get_u64(r);
+	key.hash[1] = get_u64(r);
+	key.size = get_u64(r);
+	return key;
+}
 
 static inline void verdict_put(struct writer *w, const struct verdict *v)
 {

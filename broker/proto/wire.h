@@ -294,13 +294,6 @@ enum session_end {
 /* A worker that isn't ready by then is given up, and its client told; both ends count on it. */
 #define LOCAL_OPEN_MS_MAX 65000
 
-/*
- * What a load is known by: a hash of the bytes that are sent, the options and the GPU's model, which need not withstand an enemy. As three u64.
- */
-struct verdict_key {
-	uint64_t hash[2];
-	uint64_t size;
-};
 #define VERDICT_KEPT_MAX  (4u << 20)
 #define VERDICT_PART_SIZE (LOCAL_MSG_MAX - 64)
 
@@ -331,7 +324,7 @@ enum local_msg {
 	 */
 	LOCAL_RETURN = 7,
 	/*
-	 * client -> gleamd: verdict_key. What have this user's programs left of a load, on the server of the session? Answered by LOCAL_VERDICT_PART, in
+	 * client -> gleamd: verdict_key (verdict.h). What have this user's programs left of a load, on the server of the session? Answered by LOCAL_VERDICT_PART, in
 	 * their order. One at a time: it isn't answered while parts of an earlier answer wait for the client to read.
 	 */
 	LOCAL_VERDICT = 8,

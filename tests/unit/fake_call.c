@@ -487,7 +487,7 @@ void session_cells_give(struct session *s, const struct bulk_ref *ref)
 	cells_out--;
 }
 
-struct answer *verdicts_find(struct session *s, const struct answer_key *key)
+struct answer *verdicts_find(struct session *s, const struct verdict_key *key)
 {
 	struct answer *answer;
 	CUresult result;
@@ -503,7 +503,7 @@ struct answer *verdicts_find(struct session *s, const struct answer_key *key)
 	return answer;
 }
 
-void verdicts_keep(struct session *s, const struct answer_key *key, const uint8_t *bytes, size_t size)
+void verdicts_keep(struct session *s, const struct verdict_key *key, const uint8_t *bytes, size_t size)
 {
 	fake_worker.kept_count++;
 	free(fake_worker.kept);
@@ -513,7 +513,7 @@ void verdicts_keep(struct session *s, const struct answer_key *key, const uint8_
 	fake_worker.kept_key = *key;
 }
 
-void verdicts_more(struct session *s, const struct answer_key *key, const void *record, size_t size)
+void verdicts_more(struct session *s, const struct verdict_key *key, const void *record, size_t size)
 {
 	struct reader r = reader_on(record, size);
 	struct verdict_function told;

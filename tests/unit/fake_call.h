@@ -60,7 +60,7 @@ extern __thread struct fake_worker {
 	/* gleamd: what it knows of the next load, from malloc, and what was left there */
 	uint8_t *kept;
 	size_t kept_size;
-	struct answer_key kept_key, more_key;
+	struct verdict_key kept_key, more_key;
 	bool kept_fits; /* whatever is asked for, as for another process that loads the same */
 	unsigned int kept_count, more_count, asked_count;
 	char more_name[64];

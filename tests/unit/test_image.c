@@ -244,7 +244,7 @@ static void test_what_is_learnt_is_left_with_gleamd(void **state)
 static void test_attributes_of_another_model_are_nobodys(void **state)
 {
 	static uint8_t text[256] __attribute__((aligned(8)));
-	const struct answer_key key = { .hash = { 11, 12 }, .size = 13 };
+	const struct verdict_key key = { .hash = { 11, 12 }, .size = 13 };
 	struct verdict v = { .flags = VERDICT_UNLISTED };
 	struct writer w = writer_on(text, sizeof(text)), head = writer_on(text, sizeof(text));
 	int32_t attributes[VERDICT_ATTRIBUTES];

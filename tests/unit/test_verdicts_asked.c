@@ -26,7 +26,7 @@
 static struct session session;
 static int gleamd = -1;
 static bool gone; /* there is none at the moment */
-static const struct answer_key key = { .hash = { 1, 2 }, .size = 3 };
+static const struct verdict_key key = { .hash = { 1, 2 }, .size = 3 };
 static uint8_t verdict[8192] __attribute__((aligned(8)));
 static size_t verdict_size;
 
@@ -91,7 +91,7 @@ static void says(const void *packet, size_t size)
 	assert_int_equal(send(gleamd, packet, size, MSG_DONTWAIT), size);
 }
 
-static size_t part_make(uint8_t packet[LOCAL_MSG_MAX], const struct answer_key *of, uint32_t total, uint32_t at, const void *bytes, uint32_t size)
+static size_t part_make(uint8_t packet[LOCAL_MSG_MAX], const struct verdict_key *of, uint32_t total, uint32_t at, const void *bytes, uint32_t size)
 {
 	struct writer w = writer_on(packet, LOCAL_MSG_MAX);
 
@@ -287,7 +287,7 @@ static void test_parts_that_make_no_sense_end_the_questions(void **state)
 		{ 16, 0, 8, 12, 8, 4 },	    /* shorter */
 		{ 16, 0, 8, 0, 0, 0 },	    /* of nothing */
 	};
-	struct answer_key other;
+	struct verdict_key other;
 	size_t size;
 
 	verdict_make("second", 0);
